@@ -19,6 +19,7 @@ MACHINE_FILE = "machine.toml"
 GRAPHS = "tuned[graphs=true]"
 _SCHEMES = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 _COMPARED, _AHEAD = ("single", "torch_dp", "floor", "tuned"), ("torch_dp", "tuned", GRAPHS)
+_NVIDIA_SMI = f"command -v nvidia-smi || {{ echo there is no nvidia-smi; exit {NOT_RUN}; }}; nvidia-smi"
 _PLUGINS = ("-p", "pytest_timeout", "-p", "no:cacheprovider")
 _STREAM_TESTS, _GRAPH_TESTS = "tests/gpu/test_streams.py", "tests/gpu/test_graphs.py"
 _FIRST_STREAMS, _REFUSALS = "lanes2 or missing or layer or policies", "refuses"
@@ -57,20 +58,15 @@ class Step:
 class Plan:
     """Where and what to run: on `count` GPUs, or on as many lanes of the CPU in their place.
 
-    `workers` run the tests of a step; 0 if pytest-xdist is missing. `failed` are the tests that call 2 runs again.
+    `on_workers` are pytest's options for tests that run side by side. `failed` are the tests that call 2 runs again.
     """
 
     kind: str
     count: int
     out: Path
-    workers: int = 0
+    on_workers: Names = ()
     is_rehearsal: bool = False
-    failed: tuple[str, ...] = ()
-
-    @property
-    def on_workers(self) -> Names:
-        """The options of pytest-xdist, for tests that no other process on the GPU disturbs."""
-        return ("-p", "xdist", "--numprocesses", str(self.workers)) if self.workers else ()
+    failed: Names = ()
 
     def lanes(self, *indices: int) -> Lanes:
         """Return a lane on each of these devices."""
@@ -86,7 +82,7 @@ def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
 
 
 def _first_call(plan: Plan) -> Iterator[Step]:
-    yield Step("nvidia_smi", ("sh", "-c", f"command -v nvidia-smi || exit {NOT_RUN}; nvidia-smi"), 10)
+    yield Step("nvidia_smi", ("sh", "-c", _NVIDIA_SMI), 10)
     yield _tests("step", 70, plan, "tests/gpu/test_step.py", *plan.on_workers)
     yield _tests("graphs", 35, plan, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
     yield _module("probe", 60, "benchmarks.gpu_probe", str(plan.out / "probe.json"))

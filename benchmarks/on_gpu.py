@@ -79,7 +79,7 @@ def main() -> int:
                 output.flush()
             print(text, end="", flush=True)
 
-        if not plan.workers:
+        if not plan.on_workers:
             say("gpu: pytest-xdist cannot be imported, so all tests run in one process\n")
         deadline_s = begin_s + CALLS_S[options.call] - RESERVE_S if options.call else float("inf")
         wanted = [step for name, step in steps.items() if name in (options.steps or steps)]
@@ -136,7 +136,8 @@ def look(modules: Sequence[str]) -> None:
 
 def placed(plan: Plan, machine: Mapping[str, Any]) -> Plan:
     """Return the plan for this machine. Raise CannotStartError without a GPU, except for a rehearsal."""
-    plan = replace(plan, workers=min(_MOST_WORKERS, os.cpu_count() or 1) if machine["has_xdist"] else 0)
+    workers = ("-p", "xdist", "--numprocesses", str(min(_MOST_WORKERS, os.cpu_count() or 1)))
+    plan = replace(plan, on_workers=workers if machine["has_xdist"] else ())
     if machine["devices"]:
         return replace(plan, count=machine["devices"])
     if plan.is_rehearsal:

@@ -12,7 +12,8 @@ from dpbench.cases.spec import from_options
 
 ROOT = Path(__file__).parents[2]
 OUT = Path("out")
-ONE = Plan("cuda", 1, OUT, workers=6, failed=("tests/gpu/test_step.py::test_autocast",))
+WORKERS = ("-p", "xdist", "--numprocesses", "6")
+ONE = Plan("cuda", 1, OUT, WORKERS, failed=("tests/gpu/test_step.py::test_autocast",))
 START_UP_S = 12
 ALL_SCHEMES = {"single", "torch_dp", "naive", "floor", "tuned", "ddp"}
 
@@ -35,7 +36,7 @@ def test_the_first_call_asks_first_whether_steps_are_right_and_refuses_captures_
     first = by_name(ONE, 1)
     names = ["nvidia_smi", "step", "graphs", "probe", "streams", "launch_bound", "steady_state", "refusals"]
     assert list(first) == names
-    assert first["step"].command[-5:] == ("tests/gpu/test_step.py", "-p", "xdist", "--numprocesses", "6")
+    assert first["step"].command[-5:] == ("tests/gpu/test_step.py", *WORKERS)
     assert value_of(first["graphs"], "-k") == "not (refuses)"
     assert value_of(first["refusals"], "-k") == "refuses"
     compared = first["launch_bound"]
