@@ -26,8 +26,9 @@ class CapturePlace:
 
     torch 2.12 and later drop the cuBLAS workspaces of a capture stream with any graph that was captured there, although
     the stream's other graphs have the workspaces' addresses (pytorch#193402). So no other place gets the stream, and a
-    graph stays until `close`, or until nothing refers to the place. On Hopper a stream's workspace takes 32 MiB of the
-    pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
+    graph stays until `close`, or until nothing refers to the place. So the pool always has a user too: torch up to 2.11
+    cannot capture into a pool again whose graphs are gone while a workspace lies in it. On Hopper a stream's workspace
+    takes 32 MiB of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
 
     Raises RefusedError if all capture streams of the device are in use.
     """

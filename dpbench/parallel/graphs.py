@@ -407,7 +407,6 @@ class Graphs:
         """The kind's graphs; None if it cannot be captured."""
         if kind.step is not None and kind.step.addresses != addresses:
             kind.step = kind.constants = None
-            self._close_if_unused()
             if kind.captures == MOST_CAPTURES:
                 kind.reason = f"the weights or constants have moved after each of {MOST_CAPTURES} captures"
                 self._report.note_eager(kind.reason)
@@ -420,7 +419,7 @@ class Graphs:
                     raise RefusedError("a tensor that is neither a parameter nor a buffer changes from step to step")
                 kind.step = capture(self._places)
             except Exception as error:
-                self._close_if_unused()
+                self._close_places_if_unused()
                 kind.reason = f"the capture failed: {_first_line(error)}"
                 self._report.note_eager(kind.reason)
                 return None
@@ -429,11 +428,8 @@ class Graphs:
         self._report.note(f"graphs ({kind.text})")
         return kind.step
 
-    def _close_if_unused(self) -> None:
-        """Give the lanes' pools back if no kind has graphs.
-
-        torch up to 2.11 cannot capture into a pool again whose graphs are gone while a workspace still lies in it.
-        """
+    def _close_places_if_unused(self) -> None:
+        """Give the lanes' pools back if no kind has graphs."""
         if all(kind.step is None for kind in self._kinds.values()):
             for place in self._places.values():
                 place.close()

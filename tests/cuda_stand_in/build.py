@@ -1,4 +1,4 @@
-"""Build the stand-in into ``.venv-cuda``: its libraries, its operators, and the hook that loads them with torch.
+"""Build the stand-in into a virtual environment: its libraries, its operators, and the hook that loads them with torch.
 
 Run ``python tests/cuda_stand_in/build.py VENV``. The virtual environment has the CUDA build of torch without the NVIDIA
 libraries. Raise SystemExit with one line, and exit code 2, if something needed is missing.

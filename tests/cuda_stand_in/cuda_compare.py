@@ -8,6 +8,10 @@ import pytest
 import torch
 
 from dpbench.cases.case import Case
+from dpbench.measure.fairness import error_against_oracle, tolerance_of
+from dpbench.measure.phases import PHASES, phases_of
+from dpbench.measure.session import open_session
+from dpbench.parallel import graphs
 from dpbench.processes.interpret import interpret
 from dpbench.processes.messages import Job
 from dpbench.processes.rounds import RoundProcesses
@@ -37,6 +41,28 @@ def test_every_variant_is_measured_or_has_a_reason(tmp_path):
                 BUSY_PERCENT, rel=1e-3
             )
     assert "this torch has no nccl, which DistributedDataParallel needs on cuda" in " ".join(done.stdout.split())
+
+
+def test_graphs_are_checked_when_they_run_and_their_parts_have_times_or_reasons(monkeypatch):
+    """The last forward of the check is a graph's. So a graph with wrong numbers is no valid time."""
+    devices = tuple(f"cuda:{i}" for i in range(COUNT))
+    case = Case(variant="tuned[graphs=true]", workload="mlp/tiny", batch=16, devices=devices, threads=1)
+    session = open_session(case)
+    assert error_against_oracle(session) <= tolerance_of(case)
+    assert "forwards: graphs (" in session.scheme.graph_report()[-1]
+    graphs_before = session.scheme.graph_report()[-1]
+    found = phases_of(session, 2)
+    assert session.scheme.graph_report()[-1] != graphs_before
+    assert [phase for phase in PHASES if isinstance(found[phase], str)] == ["replicate", "parallel_apply", "gather"]
+    assert "CUDA graphs" in found["gather"]
+    launch = graphs.LaneGraph.launch_forward
+
+    def launch_wrongly(self, inputs):
+        launch(self, inputs)
+        self.outputs[0].mul_(2)
+
+    monkeypatch.setattr(graphs.LaneGraph, "launch_forward", launch_wrongly)
+    assert error_against_oracle(open_session(case)) > tolerance_of(case)
 
 
 def test_cuda_begins_in_every_child_of_a_round():

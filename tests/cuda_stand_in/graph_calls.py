@@ -1,6 +1,6 @@
 """What the host does in a training step, eagerly and by graphs, on the stand-in's devices.
 
-    DPBENCH_CUDA_DEVICES=8 .venv-cuda/bin/python -m tests.cuda_stand_in.graph_calls [WORKLOAD]
+    DPBENCH_CUDA_DEVICES=8 .venv-cuda/2.14.1/bin/python -m tests.cuda_stand_in.graph_calls [WORKLOAD]
 
 `host calls` are those between devices' work: kernels and copies that are launched, launches of graphs, events, waits.
 Those of a bucket's hop, down and up again, are the difference of two sizes of buckets, over the copies.

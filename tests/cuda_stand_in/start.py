@@ -1,6 +1,6 @@
 """Load the stand-in's operators after the import of torch, and the fake NVML after that of pynvml.
 
-Copied into ``.venv-cuda``, whose Python runs it.
+Copied into a virtual environment, whose Python runs it.
 """
 
 import importlib.abc

@@ -1,6 +1,6 @@
 """Run torch's own tests of CUDA graphs and of their memory pools on the stand-in, by name.
 
-    .venv-cuda/bin/python tests/cuda_stand_in/torch_graph_tests.py VENV FOLDER
+    .venv-cuda/2.14.1/bin/python tests/cuda_stand_in/torch_graph_tests.py VENV FOLDER
 
 FOLDER is the folder `test` of torch's sources; README.md says where it comes from. The names of a class that are to
 pass share a process. Each other name has its own, and must not pass.

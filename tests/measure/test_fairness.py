@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Data, Dtype
+from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle, tolerance_of
@@ -47,11 +47,19 @@ def not_a_number(base, devices):
     return lambda x: base(x) * float("nan")
 
 
-def error(wrap, workload="mlp/tiny", lanes=2, batch=8, **changes):
+def error(wrap, workload="mlp/tiny", lanes=2, batch=8, trials_left=lambda _: 0, **changes):
     devices = (torch.device("cpu"),) * lanes
-    case = Case(variant="naive", workload=workload, batch=batch, devices=["cpu"] * lanes, threads=1, **changes)
+    case = Case(
+        variant="naive",
+        workload=workload if isinstance(workload, str) else "my:model",
+        batch=batch,
+        devices=["cpu"] * lanes,
+        threads=1,
+        **changes,
+    )
     made = resolve(workload, Data.RANDOM) if isinstance(workload, str) else workload
-    return error_against_oracle(Session(case, made, Variant(wrap=wrap), RankPlacement(devices)))
+    variant = Variant(wrap=wrap, trials_left=trials_left)
+    return error_against_oracle(Session(case, made, variant, RankPlacement(devices)))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +82,53 @@ def chunked_over_all_inputs(base, devices):
 @pytest.mark.parametrize("wrap", [averaging, stale, not_a_number])
 def test_another_computation_has_an_error(wrap):
     assert not error(wrap) <= ALLOWED
+
+
+class Settling:
+    """Computes as it should in its trials. `settled` is its forward afterwards."""
+
+    def __init__(self, base, settled):
+        self.base, self.settled, self.trials = base, settled, 3
+
+    def __call__(self, x):
+        if self.trials == 0:
+            return self.settled(self.base, x)
+        self.trials -= 1
+        return torch.cat([self.base(chunk) for chunk in x.chunk(2)])
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize(
+    ("settled", "is_right"),
+    [
+        (lambda base, x: torch.cat([base(chunk) for chunk in x.chunk(2)]), True),
+        (lambda base, x: 1.1 * base(x), False),
+    ],
+)
+def test_the_settled_scheme_is_compared(settled, is_right, mode):
+    found = error(
+        lambda base, _: Settling(base, settled), "convnet/tiny", trials_left=lambda scheme: scheme.trials, mode=mode
+    )
+    assert (found <= ALLOWED) is is_right
+
+
+class TimesForwards(nn.Module):
+    """Multiplies by the number of its forwards, which is a buffer, as power iteration's vectors are."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("forwards", torch.zeros(()))
+
+    def forward(self, x):
+        self.forwards += 1
+        return x * self.forwards
+
+
+def test_the_oracle_has_the_buffers_that_the_trials_left():
+    plain = resolve("mlp/tiny", Data.RANDOM)
+    counting = replace(plain, model=lambda: nn.Sequential(plain.model(), TimesForwards()))
+    assert error(whole_batch, counting, lanes=1) <= ALLOWED
+    assert error(whole_batch, counting, lanes=1, mode=Mode.INFER) <= ALLOWED
 
 
 def test_with_batch_norm_the_whole_batch_at_once_is_another_computation():
