@@ -150,7 +150,6 @@ def _compare(
 
 
 def _keys(lanes: Lanes, variants: Names) -> list[Key]:
-    """Return what is measured on these lanes. NCCL has no ranks that share a GPU, and the CPU has no graphs."""
-    missing = {"single"} if len(set(lanes)) == len(lanes) else {"single", "ddp"}
-    missing = {"single", GRAPHS} if lanes[0] == "cpu" else missing
+    """Return what is measured on these lanes: `single` on the first one, and no graphs on the CPU."""
+    missing = {"single", GRAPHS} if lanes[0] == "cpu" else {"single"}
     return [("single", lanes[:1]), *((variant, lanes) for variant in variants if variant not in missing)]

@@ -281,8 +281,8 @@ def test_the_time_of_a_call_includes_what_was_done_before_its_first_step(tmp_pat
 
 def test_failed_tests_are_those_of_a_summary_or_ids(tmp_path):
     summary = tmp_path / "summary.json"
-    summary.write_text(json.dumps({"steps": [{"failed": ["a::b[c d]", "e::f"]}, {"failed": ["e::f"]}]}))
-    assert failed_tests([str(summary)]) == ("a::b[c d]", "e::f")
+    summary.write_text(json.dumps({"steps": [{"failed": ["a::b[c d]", "e::f"]}, {"failed": ["e::f", "g::h"]}]}))
+    assert failed_tests([str(summary)]) == ("a::b[c d]", "e::f", "g::h")
     assert failed_tests(["a::b", "e::f"]) == ("a::b", "e::f")
     for text in ("", "[]", '{"steps": [{}]}'):
         summary.write_text(text)
