@@ -331,16 +331,16 @@ def test_a_rehearsal_runs_every_step_from_start_to_end(tmp_path):
     summary = json.loads((out / "summary.json").read_text())
     rows = {row["name"]: row for row in summary["steps"]}
     assert (done.returncode, summary["exit_code"], done.stderr) == (3, 3, ""), done.stdout[-3000:]
-    passing = {"step", "streams", "steady_state", "sanitizer", "other_streams", "other_tests", "projected"}
+    tests = {"step", "streams", "steady_state", "sanitizer", "other_streams", "other_tests"}
+    passing = {*tests, "machine", "projected"}
     assert {name for name, row in rows.items() if row["outcome"] == "passed"} == passing
     assert {row["outcome"] for name, row in rows.items() if name not in passing} == {"skipped"}
-    assert "there is nothing to describe; lanes of the CPU cannot be projected" in rows["machine"]["note"]
-    assert "the step `machine` says why" in rows["projected"]["note"]
+    assert "cases: projected / measured" in rows["projected"]["note"]
     assert rows["ahead"]["note"] == "2 records, no times of torch_dp on cpu+cpu"
     (ahead,) = (out / "ahead").glob("*.jsonl")
     assert {json.loads(line)["case"]["steps_per_sample"] for line in ahead.read_text().splitlines()} == {20}
     compared = [step.name for step in steps_of(Plan("cpu", 2, out)) if step.kind is Kind.COMPARISON]
-    assert {path.name for path in out.iterdir()} == {"output.txt", "summary.json", *compared}
+    assert {path.name for path in out.iterdir()} == {"output.txt", "summary.json", "machine.toml", *compared}
     assert (out / "output.txt").read_text() == done.stdout
     for name, row in rows.items():
         assert re.search(rf"^gpu: {name} +{row['outcome']} ", done.stdout, re.MULTILINE)
