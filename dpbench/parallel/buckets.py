@@ -101,9 +101,9 @@ class FlatCopy:
         self._leaving: dict[int, Any] = {}  # for each child the event after which it has read the flat
         self._leaves_on: list[Stream] = []  # the streams of these events, which `record_stream` knows
         self.arrived: list[Any] = []  # an event for each piece, or one for all
-        # Each forward records these two events again, because graphs wait for them.
+        # Each forward records these events again, because graphs wait for them.
         self._last_arrived: Any = None  # behind the arrival of the last piece
-        self.left: Any = None  # behind the last read of the source
+        self.left: dict[int, Any] = {}  # behind the last read of the source, by parent: each has a device of its own
         self.arrival: Arrival | None = None
         self.sent: Any = None  # the signature (`ChangeWatch`) of the base's tensors that the values come from
         self.sent_from: list[Tensor] = []  # keeps their memory alive, so that no other tensor gets the same signature
@@ -328,8 +328,8 @@ class Bucket:
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
             copy.fill(source, awaited, lane)
-        copy.left = record_event(above, lane.above, copy.left)
-        return copy.left
+        left = copy.left[lane.parent] = record_event(above, lane.above, copy.left.get(lane.parent))
+        return left
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
         """Send to these lanes by NCCL; return the event after which `packed` has been read."""

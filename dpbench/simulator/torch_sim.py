@@ -125,8 +125,14 @@ class Event:
         self.enable_timing, self.blocking = enable_timing, blocking
 
     def record(self, stream: "torch.Stream | None" = None) -> None:
+        """Note the stream's present work. As in CUDA, an event stays with the device of its first record."""
+        stream = stream or current_stream(self.device)
+        if self.device is None:
+            self.device = stream.device
+        elif self.device != stream.device:
+            raise RuntimeError(f"Event device {self.device} does not match recording stream's device {stream.device}.")
         the_simulation().host_call(HostCallName.EVENT_RECORD)
-        self._reached = the_simulation().now((stream or current_stream(self.device)).stream_id)
+        self._reached = the_simulation().now(stream.stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
         """Let later work of the stream wait for this point.
