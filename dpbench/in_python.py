@@ -113,8 +113,8 @@ def _measured(spec: Spec, results: Path) -> Result:
     from dpbench.cases.plan import plan
 
     machine = machine_for(spec)
-    if machine.unusable_gpus:
-        raise UnusableMachineError(f"torch can use none of {', '.join(machine.unusable_gpus)}: {machine.torch_error}")
+    if gpus := machine.unusable_gpus(spec.devices):
+        raise UnusableMachineError(f"torch can use none of {', '.join(gpus)}: {machine.torch_error}")
     planned = plan(spec, machine)
     with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
         found = run_sweep(spec, planned, store, progress)

@@ -1,10 +1,12 @@
 """Fixtures of the benchmarks, and the table of their results at the end of a run.
 
-pytest benchmarks/pytest_suite
+pytest benchmarks/pytest_suite                    # two minutes: the small settings, fewer rounds
+pytest benchmarks/pytest_suite --sizes whole      # half an hour: all settings
 """
 
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -23,6 +25,31 @@ from dpbench.processes.ask import ask_machine
 from dpbench.variants.registry import variant_of
 
 _ROWS = pytest.StashKey[list[str]]()
+_SHARES = {"smallest": 0.02, "short": 0.2, "whole": 1.0}
+"""The share of the rounds that each choice of `--sizes` takes. All but "whole" leave out what is marked `whole`."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--sizes", choices=list(_SHARES), default="short", help="settings and rounds (default: short)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "whole: runs with --sizes whole alone")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--sizes") == "whole":
+        return
+    left_out = [item for item in items if item.get_closest_marker("whole")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def share(request):
+    """Return a function from a number of rounds to the share of them that `--sizes` takes, 5 at least."""
+    part = _SHARES[request.config.getoption("--sizes")]
+    return lambda rounds: max(5, round(part * rounds))
 
 
 @pytest.fixture
@@ -63,13 +90,14 @@ def one_thread():
 
 
 @pytest.fixture
-def measure_ratios(print_row):
+def measure_ratios(print_row, share):
     """Return a function from a Setting and pairs (variant, reference) to their PairedRatios.
 
     It also adds a line for each pair to the table.
     """
 
     def measure(setting: Setting, pairs: list[tuple[VariantName, VariantName]]) -> list[PairedRatio]:
+        setting = replace(setting, rounds=share(setting.rounds))
         before = torch.get_num_threads()
         torch.set_num_threads(setting.threads_per_lane)
         try:

@@ -52,15 +52,16 @@ def own_copies_step():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_own_copies(print_row):
+def test_own_copies(print_row, share):
+    rounds = share(ROUNDS)
     tuned = session(V.TUNED)
     settle(tuned.step, tuned.trials_left)
     steps = {"tuned": tuned.step, "floor": session(V.FLOOR).step, "own copies": own_copies_step()}
-    times_s = interleave(steps, time.perf_counter, ROUNDS, warmup_rounds=30, seed=0)
+    times_s = interleave(steps, time.perf_counter, rounds, warmup_rounds=30, seed=0)
     for name, reference in (("own copies", "floor"), ("tuned", "own copies"), ("tuned", "floor")):
         ratio = paired_ratio(times_s[name], times_s[reference])
         print_row(
             f"{f'{name} / {reference}':31} {ratio.value:7.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
             f"  mlp/small, batch 64, {LANES} CPU lanes, 1 intra-op thread, {ratio.rounds} rounds"
         )
-    assert all(len(samples_s) == ROUNDS for samples_s in times_s.values())
+    assert all(len(samples_s) == rounds for samples_s in times_s.values())

@@ -28,10 +28,17 @@ TECHNIQUES = (
         pytest.param(LAUNCH_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="launch-bound"),
         pytest.param(ATTENTION, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="attention"),
         pytest.param(FIXED_COSTS, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="fixed-costs"),
-        pytest.param(COMPUTE_BOUND, [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)], id="compute-bound"),
-        pytest.param(LAUNCH_BOUND, [(name, V.FLOOR) for name in TECHNIQUES], id="techniques"),
+        pytest.param(
+            COMPUTE_BOUND,
+            [(V.TUNED, V.FLOOR), (V.NAIVE, V.FLOOR), (V.TUNED, V.NAIVE)],
+            id="compute-bound",
+            marks=pytest.mark.whole,
+        ),
+        pytest.param(LAUNCH_BOUND, [(name, V.FLOOR) for name in TECHNIQUES], id="techniques", marks=pytest.mark.whole),
         pytest.param(ONE_LANE, [(V.TUNED, V.SINGLE)], id="one-lane"),
     ],
 )
 def test_ratios(measure_ratios, setting, pairs):
-    assert [ratio.rounds for ratio in measure_ratios(setting, pairs)] == [setting.rounds] * len(pairs)
+    ratios = measure_ratios(setting, pairs)
+    assert len(ratios) == len(pairs)
+    assert all(ratio.rounds <= setting.rounds and 0 < ratio.low <= ratio.value <= ratio.high for ratio in ratios)

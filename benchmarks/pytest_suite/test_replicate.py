@@ -71,7 +71,7 @@ def refresh_shells(encoder):
     """Return only the work on shells: fill them with tensors that have arrived, and empty them."""
     tree = ModuleTree(encoder)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    deliveries = Broadcaster(tree, DEFAULT_POLICY).broadcast(lanes, lanes, Part(KeptSums()))
+    deliveries = Broadcaster(tree, DEFAULT_POLICY).broadcast(lanes, lanes, Part(KeptSums()), None)
     of_lanes = [Shells(tree) for _ in DEVICES]
 
     def refresh():
@@ -87,7 +87,7 @@ def broadcast_tensors(encoder):
     """Return only the work on tensors: copies, a new tensor for each parameter, autograd's node."""
     broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
-    return lambda: broadcast.broadcast(lanes, lanes, Part(KeptSums()))
+    return lambda: broadcast.broadcast(lanes, lanes, Part(KeptSums()), None)
 
 
 def in_a_row(step, calls):
@@ -102,7 +102,7 @@ def in_a_row(step, calls):
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("calls", sorted(ROUNDS, reverse=True))
-def test_replicate(print_row, encoder, stock_replicate, calls):
+def test_replicate(print_row, share, encoder, stock_replicate, calls):
     """Of 10 successive calls, all but the first find their memory in the CPU's caches.
 
     A single call does not, because another of the interleaved steps ran before it.
@@ -116,7 +116,7 @@ def test_replicate(print_row, encoder, stock_replicate, calls):
     times_s = interleave(
         {name: in_a_row(step, calls) for name, step in steps.items()},
         make_clock(DEVICES[:1]),
-        ROUNDS[calls],
+        share(ROUNDS[calls]),
         warmup_rounds=5,
         seed=0,
     )

@@ -42,7 +42,7 @@ class NotOnThisMachineError(NotImplementedError):
 
 def case_of(variant: str, workload: str, batch: int, lanes: int, machine: MachineInfo) -> Case:
     """Return the case for a point of the grid. Raises NotOnThisMachineError."""
-    if machine.torch is None or machine.unusable_gpus:
+    if machine.torch is None or machine.unusable_gpus():
         raise NotOnThisMachineError(machine.torch_error or "this torch can use none of the machine's GPUs")
     accelerators = [accelerator.device for accelerator in machine.accelerators]
     devices = place(lanes, accelerators, machine.cores)

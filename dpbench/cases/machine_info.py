@@ -1,5 +1,7 @@
 """Facts about a machine. They are plain data, so that planning needs no torch."""
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
 from dpbench.text.frozen import Frozen
@@ -41,7 +43,7 @@ class MachineInfo(Frozen):
         """``cpu``, then the accelerators."""
         return ("cpu", *(a.device for a in self.accelerators))
 
-    @property
-    def unusable_gpus(self) -> tuple[str, ...]:
-        """The GPUs that NVML sees, if torch can use none; else nothing."""
-        return () if self.accelerators else self.nvml_gpus
+    def unusable_gpus(self, lists: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
+        """Return the GPUs that NVML sees, if torch can use none; nothing if all lanes in `lists` are on the CPU."""
+        is_on_cpu = lists is not None and all(device == "cpu" for lanes in lists for device in lanes)
+        return () if self.accelerators or is_on_cpu else self.nvml_gpus

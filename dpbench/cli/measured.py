@@ -59,7 +59,7 @@ def measure_spec(
 
     spec = lead.spec
     machine = machine_for(spec)
-    if warnings := unusable(machine):
+    if warnings := unusable(machine, spec.devices):
         raise UnusableMachineError("; ".join(warnings))
     planned = lead.plan(machine)
     store = Store(make_path())

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import product
@@ -94,11 +94,11 @@ def example(text: str) -> str:
     return f"Example:\n\n    {text}"
 
 
-def unusable(machine: MachineInfo) -> list[str]:
-    """Return one line if the machine has GPUs and torch can use none, else nothing."""
-    if not machine.unusable_gpus:
+def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
+    """Return one line if the machine has GPUs and torch can use none, else nothing; nothing for lanes on the CPU."""
+    if not (gpus := machine.unusable_gpus(lists)):
         return []
-    names = ", ".join(machine.unusable_gpus)
+    names = ", ".join(gpus)
     return [
         f"NVML sees {names}, but torch {machine.torch} can use no GPU: {machine.torch_error or 'torch gives no reason'}"
     ]

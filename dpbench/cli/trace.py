@@ -101,7 +101,7 @@ def _here(spec: Spec) -> Trace:
         with _working("simulating"):
             return trace_simulated(cases, planned.skipped)
     machine = machine_for(spec)
-    if found := unusable(machine):
+    if found := unusable(machine, spec.devices):
         raise UnusableMachineError("; ".join(found))
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.

@@ -8,6 +8,7 @@ language model the outputs are large: the gathered logits of GPT-2 are two third
     DataParallel(with_loss(model, loss))   lane i: outputs, loss  ── one number for each item ──>  base: mean
 """
 
+from abc import ABCMeta
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -44,7 +45,20 @@ _RUNTIME = ("_replicas", "_dispatcher", "_in_sequence", "_ready_for", "_shares",
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
 
-class DataParallel(nn.DataParallel[T]):
+class _EqualToStock(ABCMeta):
+    """Makes ``type(model) in (nn.DataParallel, ...)`` hold, by which many training scripts find the module.
+
+    It derives from ABCMeta, so that a subclass of the wrapper may be abstract too. Sets and dicts tell both classes
+    apart, because their hashes differ.
+    """
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (cls is DataParallel and other is nn.DataParallel)
+
+    __hash__ = type.__hash__
+
+
+class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
     """Drop-in for ``torch.nn.DataParallel``; DIFFERENCES.md lists what differs.
 
     It is a subclass, so that libraries find the module in it, but it uses no code of the stock wrapper.

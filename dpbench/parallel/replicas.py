@@ -76,9 +76,11 @@ class Shells:
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
         self._kinds = list(map(type, self._shells))
+        self._ending = [(shell, kind) for shell, kind in zip(self._shells, self._kinds, strict=True) if _ends(kind)]
         self._custom: list[nn.Module] = []
         self._custom_counts: list[int] = []
         self._make_dicts()
+        self._take_endings()
         self._counts_when_empty = count_references(self._shells)
         links = count_links(tree.nodes)
         self._counts_when_full = [count + links[i] for i, count in enumerate(self._counts_when_empty)]
@@ -168,10 +170,17 @@ class Shells:
             for shell, kind in zip(self._shells, self._kinds, strict=True):
                 if type(shell) is not kind:
                     _assign(shell, "__class__", kind)
+        if self._ending:
+            self._take_endings()
         if self._clear_dicts():
             self._is_empty = True
         else:
             self._make_dicts()
+
+    def _take_endings(self) -> None:
+        """Let shells without state be without ``__del__`` too, which would miss the state."""
+        for shell, _ in self._ending:
+            _assign(shell, "__class__", nn.Module)
 
     def _clear_dicts(self) -> bool:
         """Clear all dicts and return True, or return False if new dicts are needed.
@@ -192,6 +201,8 @@ class Shells:
         """Fill the empty shells with states and delivered tensors, and return the root."""
         self._is_empty = False
         tensors = delivery.tensors
+        for shell, kind in self._ending:
+            _assign(shell, "__class__", kind)
         for base_state, shell in zip(states, self._plain, strict=True):
             state, parameters, buffers, modules, children, parameter_slots, buffer_slots, is_compiled = shell
             state.update(base_state)
@@ -221,6 +232,11 @@ class Shells:
         self._custom = [module for node, module in zip(self._nodes, modules, strict=True) if not node.is_plain]
         self._custom_counts = [count - 1 for count in count_references(self._custom)]  # without `modules`, a local
         return modules[0]
+
+
+def _ends(kind: type) -> bool:
+    """Whether the class has a ``__del__``, and its instances can be without it for a while."""
+    return hasattr(kind, "__del__") and kind.__basicsize__ == nn.Module.__basicsize__
 
 
 def _await(shell: _Shell, delivery: Delivery) -> None:

@@ -1,8 +1,10 @@
 """Cut a batch into chunks, one per lane; gather the replicas' outputs on one device.
 
 Each is the adjoint of the other. Autograd's own nodes join the chunks' gradients, and `Join` cuts and sends the
-gradient of the outputs. `Policy.shares` gives chunks of other sizes: the exact part of a lane is
-``batch * share / sum(shares)``, rounded down. The items that are left go to the largest remainders::
+gradient of the outputs. A lane may write to its chunk in place (`with_own_versions`).
+
+`Policy.shares` gives chunks of other sizes: the exact part of a lane is ``batch * share / sum(shares)``, rounded down.
+The items that are left go to the largest remainders::
 
     shares      1    2    1
     exact       2.5  5    2.5     of 10 items
@@ -13,16 +15,19 @@ import copy
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections import UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import cycle
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
 
 from dpbench.parallel.devices import DeviceLike, resolve_device
@@ -31,7 +36,10 @@ from dpbench.parallel.policy import DEFAULT_POLICY, Policy, Shares, check_policy
 from dpbench.parallel.transfer import copy_into, copy_to, send_chunks
 
 Chunks = list[Any]
-Cut = Callable[[Tensor], Sequence[Tensor]]
+Cutter = Callable[[Tensor], Sequence[Tensor]]
+_DEVICE = attrgetter("device")
+_CUT_OR_SHARED = (Tensor, int, float, str, type(None))
+"""Arguments that need no look inside."""
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
@@ -42,13 +50,17 @@ def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy
 
     Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
     reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
-    its device is a view.
+    its device has the tensor's memory.
+
+    Raises TypeError for a PackedSequence, and ValueError for a named tuple whose tensors have different sizes along
+    `dim`. Raises TypeError too if devices are repeated and a data class or another collection holds a batch.
     """
     all_lanes = _plain_lanes(target_gpus, policy)
     shares = shares_of_lanes(policy.shares, len(all_lanes))
     lanes = _used(all_lanes, shares)
     if isinstance(inputs, Tensor):
         return tuple(cut_tensor(inputs, lanes, dim, shares))
+    _check_cuttable(inputs, lanes, dim)
     chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim, shares))
     return _copies(inputs, len(lanes)) if chunks is None else chunks
 
@@ -83,6 +95,9 @@ def scatter_to(
     def cut(tensor: Tensor) -> Sequence[Tensor]:
         return cut_tensor(tensor, lanes, dim, shares)
 
+    for value in (*inputs, *kwargs.values()):
+        if not isinstance(value, _CUT_OR_SHARED):
+            _check_cuttable(value, lanes, dim)
     input_chunks, kwarg_chunks = _walk(inputs, cut), _walk(kwargs, cut)
     if input_chunks is None and kwarg_chunks is None:
         count = len(lanes) if inputs or kwargs else 0
@@ -119,7 +134,81 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
         chunks = tensor.chunk(len(lanes), dim)
     else:
         chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
+    if tensor.device in map(_DEVICE, lanes[1 : len(chunks)]):
+        return send_chunks(with_own_versions(tensor, chunks, dim), lanes)
     return send_chunks(chunks, lanes)
+
+
+def with_own_versions(tensor: Tensor, chunks: Sequence[Tensor], dim: int) -> Sequence[Tensor]:
+    """The chunks, each with a version counter of its own, so that a lane may write to its chunk in place.
+
+    Views share one counter: after another lane's write autograd would refuse what a lane has saved. They have the
+    tensor's memory still, and a write to the first one counts as one to the tensor.
+    """
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return chunks
+    if not (tensor.requires_grad and torch.is_grad_enabled()):
+        return [chunks[0], *[chunk.data for chunk in chunks[1:]]]
+    # One view is a view that may be written. Several of one operator may not.
+    sizes = [chunk.size(dim) for chunk in chunks]
+    rest = tensor.narrow(dim, sizes[0], sum(sizes[1:]))
+    return [tensor.narrow(dim, 0, sizes[0]), *Cut.apply(rest, sizes[1:], dim)]
+
+
+class Cut(Function):
+    """Cuts a tensor into chunks that have its memory and are no views for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
+        ctx.dim = dim
+        return tuple([chunk.data for chunk in tensor.split(sizes, dim)])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return torch.cat(grads, ctx.dim), None, None
+
+
+def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
+    """Raise an error for what would be cut wrongly, or given whole to lanes that share a device, without a sign."""
+    if isinstance(value, PackedSequence):
+        raise TypeError(
+            "a PackedSequence is packed by time and cannot be cut by items; pass padded sequences and pack in forward"
+        )
+    if isinstance(value, Tensor):
+        return
+    if isinstance(value, dict | tuple | list):
+        members = list(value.values()) if isinstance(value, dict) else value
+        for member in members:
+            _check_cuttable(member, lanes, dim)
+        if fields := getattr(value, "_fields", ()):
+            sizes = {
+                name: member.size(dim)
+                for name, member in zip(fields, members, strict=True)
+                if isinstance(member, Tensor) and -member.dim() <= dim < member.dim()
+            }
+            if len(set(sizes.values())) > 1:
+                name = type(value).__name__
+                raise ValueError(f"{name}: sizes along dimension {dim} are {sizes}; its tensors are cut alike")
+        return
+    has_repeated = len({lane.device for lane in lanes}) < len(lanes)
+    if has_repeated and any(tensor.numel() > 1 for tensor in _tensors_in(value)):
+        raise TypeError(
+            f"a {type(value).__name__} is not cut, so lanes on one device would each compute its whole batch; "
+            "pass tensors, tuples, lists or dicts"
+        )
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in a data class, or in a collection that is no list, tuple or dict."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        found: Any = list(vars(value).values())
+    elif isinstance(value, Mapping):
+        found = list(value.values())
+    elif isinstance(value, UserList | deque):
+        found = list(value)
+    else:
+        return []
+    return [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
 
 
 def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
@@ -140,7 +229,7 @@ def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
     return streams.lanes(len(devices), is_overlapped=False)
 
 
-def _walk(value: Any, cut: Cut) -> Chunks | None:
+def _walk(value: Any, cut: Cutter) -> Chunks | None:
     """The value's chunks, as many as its shortest member has, as in stock; None if it holds no tensor."""
     if isinstance(value, Tensor):
         return list(cut(value))
@@ -157,7 +246,7 @@ def _walk(value: Any, cut: Cut) -> Chunks | None:
     return None
 
 
-def _walk_members(values: Sequence[Any], cut: Cut) -> list[tuple[Any, ...]] | None:
+def _walk_members(values: Sequence[Any], cut: Cutter) -> list[tuple[Any, ...]] | None:
     walked = [_walk(value, cut) for value in values]
     counts = [len(chunks) for chunks in walked if chunks is not None]
     if not counts:
@@ -377,6 +466,8 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
     first = outputs[0]
     if isinstance(first, Tensor):
         return join_tensors(outputs, target, dim)
+    if isinstance(first, PackedSequence):
+        raise TypeError("a PackedSequence is packed by time and cannot be gathered by items; return padded sequences")
     if isinstance(first, dict):
         _check_alike(outputs, dict)
         return _gather_items(outputs, target, dim)

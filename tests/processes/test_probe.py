@@ -6,6 +6,7 @@ import pynvml
 import pytest
 import torch
 
+from dpbench.cases.machine_info import MachineInfo
 from dpbench.processes.child import probe
 from dpbench.processes.messages import ProbeRequest
 
@@ -49,11 +50,50 @@ def test_the_names_of_the_drivers_gpus(nvml):
 
 def test_a_lost_gpu_gets_a_placeholder_and_the_others_keep_their_names(nvml):
     nvml.lost = 0
-    assert probe.nvml_names() == (("GPU 0", "Fake H100"), "GPU 0: GPU is lost")
+    assert probe.nvml_names() == (("GPU 0", "Fake H100"), "GPU 0: name: GPU is lost")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "wanted"),
+    [
+        ("nvmlDeviceGetName", UnicodeDecodeError("utf-8", b"\xf8", 0, 1, "invalid start byte"), ("GPU 0", "GPU 1")),
+        ("nvmlDeviceGetHandleByIndex", pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION), ("GPU 0", "GPU 1")),
+        ("nvmlDeviceGetCount", pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN), ()),
+        ("nvmlDeviceGetCount", pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND), ()),
+        ("nvmlInit", OSError("libnvidia-ml.so.1: file too short"), ()),
+        ("nvmlInit", pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH), ()),
+    ],
+)
+def test_an_answer_of_nvml_that_fails_is_one_problem(nvml, monkeypatch, name, error, wanted):
+    """gpustat#170, nvitop#127, pynvml#53, ray#45492: WSL's names are no UTF-8; other drivers fail at the count."""
+
+    def fail(*_):
+        raise error
+
+    fail.__name__ = name
+    monkeypatch.setattr(pynvml, name, fail)
+    names, problem = probe.nvml_names()
+    assert names == wanted
+    assert name in problem
+    assert type(error).__name__ in problem or str(error) in problem
+
+
+def test_a_drivers_version_that_is_no_text_is_none(nvml, monkeypatch):
+    def fail():
+        raise UnicodeDecodeError("utf-8", b"\xf8", 0, 1, "invalid start byte")
+
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", fail)
+    assert probe._driver_version() is None
+
+
+def test_lanes_on_the_cpu_do_not_care_for_gpus_that_torch_cannot_use():
+    machine = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=1, nvml_gpus=("H100",))
+    assert machine.unusable_gpus([["cpu", "cpu"], ["cpu"]]) == ()
+    assert machine.unusable_gpus(None) == machine.unusable_gpus([["cpu"], ["cuda:0"]]) == ("H100",)
 
 
 def test_without_a_driver_there_is_an_error(no_nvml):
-    assert probe.nvml_names() == ((), "NVML Shared Library Not Found")
+    assert probe.nvml_names() == ((), "init: NVML Shared Library Not Found")
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
@@ -104,7 +144,7 @@ def test_gpus_that_torch_cannot_use_are_listed_with_the_reason(monkeypatch, nvml
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     machine = probe.read_machine(ProbeRequest())
-    assert machine.unusable_gpus == ("Fake H000", "Fake H100")
+    assert machine.unusable_gpus() == ("Fake H000", "Fake H100")
     assert reason in machine.torch_error
 
 
@@ -116,7 +156,7 @@ def test_torchs_own_reason_goes_before_a_guess(monkeypatch, nvml):
 def test_a_machine_without_gpus_has_no_error(monkeypatch, no_nvml):
     accelerators(monkeypatch, "cuda", lambda: False)
     machine = probe.read_machine(ProbeRequest())
-    assert (machine.torch, machine.torch_error, machine.unusable_gpus, machine.devices) == (
+    assert (machine.torch, machine.torch_error, machine.unusable_gpus(), machine.devices) == (
         torch.__version__,
         None,
         (),

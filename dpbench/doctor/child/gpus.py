@@ -29,7 +29,7 @@ def examine_gpus() -> list[Finding]:
     try:
         start()
         count = int(ask(pynvml.nvmlDeviceGetCount))
-    except NotOfferedError as error:
+    except (LostGpuError, NotOfferedError) as error:
         return [unknown("GPUs", str(error))]
     return [finding for index in range(count) for finding in _of_gpu(index)] or [ok("GPUs", "none")]
 

@@ -58,12 +58,15 @@ def start() -> None:
 def ask(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call one of pynvml's functions and return its result.
 
-    Raises NotOfferedError or LostGpuError, with the function's name and NVML's text.
+    Raises NotOfferedError or LostGpuError, with the function's name and the error's text. Other errors than NVML's
+    count too: under WSL some drivers return names that are no UTF-8, which pynvml cannot decode.
     """
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
         _refuse(error, function.__name__)
+    except Exception as error:
+        raise NotOfferedError(f"{function.__name__}: {type(error).__name__}: {error}") from error
 
 
 def check(status: int, what: str) -> None:
@@ -93,11 +96,10 @@ def find_gpu(device: str, uuid: str) -> Gpu:
 def _handle(uuid: str) -> Any:
     for prefix in ("GPU", "MIG"):
         try:
-            return pynvml.nvmlDeviceGetHandleByUUID(f"{prefix}-{uuid}")
-        except pynvml.NVMLError_NotFound:
-            continue
-        except pynvml.NVMLError as error:
-            _refuse(error, "nvmlDeviceGetHandleByUUID")
+            return ask(pynvml.nvmlDeviceGetHandleByUUID, f"{prefix}-{uuid}")
+        except NotOfferedError as error:
+            if not isinstance(error.__cause__, pynvml.NVMLError_NotFound):
+                raise
     return None
 
 

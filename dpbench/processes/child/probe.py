@@ -56,15 +56,18 @@ def nvml_names() -> tuple[tuple[str, ...], str | None]:
     """Return the names of the NVIDIA driver's GPUs, in its order, and an error or None."""
     import pynvml
 
+    from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, start
+
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        start()
+        count = int(ask(pynvml.nvmlDeviceGetCount))
+    except (LostGpuError, NotOfferedError) as error:
         return (), first_line(error)
     names, problem = [], None
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(count):
         try:
-            names.append(str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
-        except pynvml.NVMLError as error:
+            names.append(str(ask(pynvml.nvmlDeviceGetName, ask(pynvml.nvmlDeviceGetHandleByIndex, index))))
+        except (LostGpuError, NotOfferedError) as error:
             names.append(f"GPU {index}")
             problem = f"GPU {index}: {first_line(error)}"
     return tuple(names), problem
@@ -73,9 +76,11 @@ def nvml_names() -> tuple[tuple[str, ...], str | None]:
 def _driver_version() -> str | None:
     import pynvml
 
+    from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask
+
     try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
+        return str(ask(pynvml.nvmlSystemGetDriverVersion))
+    except (LostGpuError, NotOfferedError):
         return None
 
 
