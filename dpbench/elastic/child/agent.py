@@ -35,7 +35,7 @@ _SHUTDOWN_TIMEOUT_S = 5
 """When torchrun ends, it sends its workers SIGTERM, and after this time SIGKILL.
 
 Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use this time (torch 2.13). So a
-worker that SIGTERM does not end costs 30 s. torch 2.11 and older always waits 30 s.
+worker that SIGTERM does not end costs 30 s. torch 2.11 and older always wait 30 s.
 """
 _MEMBERSHIP = (
     f"last_call_timeout={LAST_CALL_S}",
