@@ -11,6 +11,7 @@ from dpbench.cli import measured as cli_measured
 from dpbench.records import expected
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Environment, Outcome
+from tests.old_torch import needs_operations
 
 ENVIRONMENT = Environment(
     hostname="fake", os="Linux", python="3.11.7", torch="2.13.0+cpu", cpu_model="fake", cores=2, dpbench="0"
@@ -123,6 +124,7 @@ def test_wrong_options_of_a_script_are_one_line(call, tmp_path, words, code, lin
     assert line in err
 
 
+@needs_operations
 def test_a_script_is_counted_as_text_and_as_json(call, tmp_path):
     (tmp_path / "train.py").write_text(
         "import sys, torch\nfrom torch import distributed as dist\ndist.init_process_group('gloo')\n"

@@ -18,7 +18,9 @@ from dpbench.projection.graphed import graphed_events
 from tests.cuda_stand_in import control
 from tests.cuda_stand_in.translated import ROOT
 from tests.projection.graph_calls import calls_of
+from tests.simulated import needs_simulator
 
+pytestmark = needs_simulator
 COUNT = torch.cuda.device_count()
 ROUTE = "chain" if COUNT > 2 else "star"  # what "auto" takes depends on times, which the stand-in has not
 BATCH = 16

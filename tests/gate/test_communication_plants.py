@@ -6,7 +6,9 @@ from benchmarks.communication_plants import SCRIPTS, STEPS, plants, repeated
 from dpbench.gate.scripts import compare_communication
 from dpbench.processes.count_scripts import count_scripts
 from dpbench.records.communication import ScriptJob, communication
+from tests.old_torch import needs_operations
 
+pytestmark = needs_operations
 PLANTS = {plant.name: plant for plant in plants()}
 
 

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.communication_plants import SCRIPTS
 from dpbench.gate.settings import ScriptBenchmark, load_settings
 from tests.cli.repositories import command, commit, edited, environment, git
+from tests.old_torch import needs_operations
 
 STEP = "    optimizer.step()\n"
 
@@ -36,6 +37,7 @@ def project(tmp_path_factory):
     return folder
 
 
+@needs_operations
 @pytest.mark.parametrize(
     ("words", "code", "lines"),
     [

@@ -18,6 +18,7 @@ from dpbench.processes import launch
 from dpbench.processes.launch import Exit
 from dpbench.processes.messages import CountJobs, CountRecords, Job, ProbeRequest
 from dpbench.processes.rounds import RoundProcesses
+from dpbench.records import expected
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.fakes import ended, ok_record
@@ -77,5 +78,7 @@ def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[
         stack.enter_context(patch.object(launch, "_start", start))
         stack.enter_context(patch.object(launch, "_watch", lambda *_: (None, None)))
         stack.enter_context(patch.object(launch, "watcher", lambda _scratch: nullcontext("")))
+        of_environment = ("2.13.0", "3.11")
+        stack.enter_context(patch.object(expected, "installed_versions", lambda: of_environment))
         stack.enter_context(patch.object(RoundProcesses, "launch", measure))
         yield

@@ -1,4 +1,4 @@
-"""`.ci/test_python`: what it refuses, and that CI has the same versions."""
+"""`.ci/test_python`: what it refuses, and that CI has the same versions of Python, and the oldest torch."""
 
 import re
 import shutil
@@ -11,6 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "test_python"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 VERSIONS = re.findall(r"(3\.\d+)\) suite=", SCRIPT.read_text())
 
 
@@ -25,10 +26,17 @@ def test_a_wrong_version_is_one_line(word, command):
 
 def test_the_workflow_has_these_versions_and_that_which_no_debian_has():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    classifiers = PROJECT["classifiers"]
     versions = sorted([*VERSIONS, "3.12"])
     assert jobs["test"]["strategy"]["matrix"]["python"] == versions
     assert [each.rpartition(" ")[2] for each in classifiers if ":: 3." in each] == versions
+
+
+def test_the_workflow_has_the_oldest_torch_that_is_allowed():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    (torch,) = (each for each in PROJECT["dependencies"] if each.startswith("torch"))
+    oldest = jobs["older-torch"]["strategy"]["matrix"]["torch"][0]
+    assert torch == f"torch>={oldest.rpartition('.')[0]}"
 
 
 def test_another_user_than_root_is_refused(tmp_path):

@@ -21,6 +21,7 @@ READS = {"contents": "read"}
 PERMISSIONS = {
     ("ci", "test"): READS,
     ("ci", "newest-torch"): READS,
+    ("ci", "older-torch"): READS,
     ("ci", "cuda-stand-in"): READS,
     ("ci", "wheel"): READS,
     ("gate", "measure"): READS,

@@ -11,6 +11,7 @@ from dpbench.processes.project_all import project_machine, record_all
 from dpbench.processes.ways import WaysError, described_links, ways_of
 from dpbench.projection.described.machine_file import load_machine
 from tests.fakes import ended
+from tests.simulated import needs_simulator
 
 TUNED = VariantId("tuned")
 
@@ -101,6 +102,7 @@ def test_a_child_that_fails_is_reported():
         ways_of([TUNED], [load_machine("4xL4-pcie")], launch=FakeChooser(ended(-11)))
 
 
+@needs_simulator
 def test_the_fastest_way_is_projected_and_named():
     machine = load_machine("4x3090-pcie")
     (ways,) = ways_of([TUNED], [machine])

@@ -15,6 +15,7 @@ from dpbench.projection.rules import ProjectionError, rule_of
 from dpbench.records.recording import HostCall, HostCallName, Mark, Operator, Recording, Wait
 from tests.projection.graph_calls import calls_of
 from tests.projection.small_machine import copy, machine, operator
+from tests.simulated import needs_simulator
 
 GRAPHS = "tuned[graphs=true,route=star]"
 DETACHED = operator(5, 1, "aten.detach.default", is_launched=False)
@@ -65,6 +66,7 @@ def graphed(events):
     return graphed_events(Recording(2, {0: 0, 1: 1, 2: 0, 3: 1}, events))[1]
 
 
+@needs_simulator
 def test_the_calls_are_those_counted_on_the_stand_in():
     eager = recorded("mlp/small", 8)
     _, events = graphed_events(eager)
@@ -118,6 +120,7 @@ def test_a_step_on_one_device_and_a_step_without_weights_to_send():
     assert any(isinstance(event, GraphLaunch) for event in graphed(FORWARD[:3] + FORWARD[7:] + BACKWARD))
 
 
+@needs_simulator
 def test_other_dispatches_are_recorded_in_sequence():
     events = record_step("mlp/tiny", "tuned[dispatch=threads,graphs=true]", 2).first.events
     begin = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == "backward")

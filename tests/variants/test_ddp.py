@@ -32,6 +32,6 @@ def test_two_rank_processes_average_the_plain_modules_gradients(name, tmp_path):
             process.wait()
     for rank, (process, (out, err)) in enumerate(zip(ranks, results, strict=True)):
         assert process.returncode == 0, err
-        answer = json.loads(out)
+        answer = json.loads(out.splitlines()[-1])  # gloo of torch 2.9 prints too
         assert answer["rank"] == rank
         assert answer["gradients"] > 0

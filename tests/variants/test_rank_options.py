@@ -37,7 +37,7 @@ def answers(tmp_path_factory):
             process.kill()
             process.wait()
     assert [process.returncode for process in ranks] == [0] * RANKS, results[0][1][-2000:]
-    return [json.loads(out) for out, _ in results]
+    return [json.loads(out.splitlines()[-1]) for out, _ in results]  # gloo of torch 2.9 prints too
 
 
 @pytest.mark.parametrize("name", NAMES)

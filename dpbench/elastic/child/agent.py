@@ -34,8 +34,8 @@ _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
 """When torchrun ends, it sends its workers SIGTERM, and after this time SIGKILL.
 
-Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use the option (torch 2.13). So a
-worker that SIGTERM does not end costs 30 s.
+Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use this time (torch 2.13). So a
+worker that SIGTERM does not end costs 30 s. torch 2.11 and older always wait 30 s.
 """
 _MEMBERSHIP = (
     f"last_call_timeout={LAST_CALL_S}",
@@ -76,6 +76,8 @@ def _set_environment(job: ElasticJob, path: Path) -> None:
     os.environ[JOB_VARIABLE] = str(path)
     os.environ[AGENT_VARIABLE] = f"{job.agent}:{os.getpid()}"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Not by torchrun's option, which torch 2.11 does not have.
+    os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(_SHUTDOWN_TIMEOUT_S)
     # Otherwise the agents share one store across restarts, where new workers read gloo addresses of dead ones.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if job.nodes == 1 or job.least_nodes is not None:
@@ -88,7 +90,6 @@ def torchrun_options(job: ElasticJob) -> list[str]:
         "--nproc-per-node": job.ranks_per_node,
         "--max-restarts": job.settings.max_restarts,
         "--monitor-interval": _MONITOR_INTERVAL_S,
-        "--shutdown-timeout": _SHUTDOWN_TIMEOUT_S,
         "--log-dir": job.events,  # else a folder in /tmp, which torchrun leaves behind
     }
     if job.endpoint is None:

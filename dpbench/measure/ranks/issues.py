@@ -325,6 +325,10 @@ def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | No
         given.pop(name, None)
     given.pop("sparse_indices", None)
     if "reduce_op" in given:
+        if not hasattr(given["reduce_op"], "op"):
+            raise RuntimeError(
+                f"torch {torch.__version__} hides the operation of a reduction; torch 2.10 or newer is needed"
+            )
         given["reduce_op"] = c10d.ReduceOp(c10d.ReduceOp.RedOpType(given["reduce_op"].op()))
     if "timeout" in given:
         given["timeout"] = timedelta(milliseconds=given["timeout"])
