@@ -77,7 +77,7 @@ class Policy:
     `DataParallel.mark_dirty`, or do not opt in.
     `graphs` launches a lane's forward and backward as CUDA graphs, after two eager steps of the same shapes. Python
     code of the module does not run then: side effects, and branches on values that are no arguments, are those of the
-    capture. What a graph cannot do runs eagerly (`DataParallel.graph_report`); the README has its limits. Chunks and
+    capture. What a graph cannot do runs eagerly (`DataParallel.graph_report`); GRAPHS.md has its limits. Chunks and
     outputs up to 256 KiB are then copied on the caller's streams. It needs CUDA devices.
     `check_graphs` compares the first graphs of each kind of step with eager steps, gradients included, and lets the
     kind run eagerly if they differ. The module's Python code and hooks on weights then run more often.

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -17,7 +18,8 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 from dpbench.measure.borrowed.asv_suite import _set_up, find_asv
 from dpbench.measure.borrowed.lent import SkippedError
 
-found, problems = find_asv(Path.cwd())
+caches, root = map(Path, sys.argv[1:])
+found, problems = find_asv(root)
 assert not problems, problems
 smallest = {}
 for name in found:
@@ -26,7 +28,7 @@ for name in found:
 assert len(smallest) == len({name.partition("(")[0] for name in found})
 for name in smallest.values():
     try:
-        with _set_up(Path.cwd(), name, Path(sys.argv[1]), None) as benchmark:
+        with _set_up(root, name, caches, None) as benchmark:
             result = benchmark.do_run()
         outcome = result["samples"] if isinstance(result, dict) else [result]
     except (SkipNotImplemented, SkippedError) as reason:
@@ -37,8 +39,11 @@ for name in smallest.values():
 
 @pytest.mark.timeout(500)
 def test_every_benchmark_of_the_asv_suite_runs_or_says_why_not(tmp_path):
+    command = [sys.executable, "-c", RUN_EACH, tmp_path / "caches", ROOT]
+    (tmp_path / "caches").mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", RUN_EACH, tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=480, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=480, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     ran = dict(line[4:].split("\t") for line in done.stdout.splitlines() if line.startswith("RAN "))
