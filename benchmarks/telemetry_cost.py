@@ -18,11 +18,11 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.gpu_steps import NOT_RUN
+from benchmarks.interleave import PairedRatio, paired_ratio
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.telemetry import Telemetry, telemetry_of
-from dpbench.measure.interleave import PairedRatio, paired_ratio
 from dpbench.measure.session import Session, open_session
 
 BOUND = 1.005

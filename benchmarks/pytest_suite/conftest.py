@@ -12,13 +12,13 @@ from functools import partial
 import pytest
 import torch
 
+from benchmarks.interleave import PairedRatio, interleave, paired_ratio
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.cases.case import Case
 from dpbench.cases.devices import format_devices
 from dpbench.cases.host import cpu_model, usable_cores
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.clock import make_clock
-from dpbench.measure.interleave import PairedRatio, interleave, paired_ratio
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.processes.ask import ask_machine

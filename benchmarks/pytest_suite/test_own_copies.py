@@ -10,9 +10,9 @@ import time
 import pytest
 import torch
 
+from benchmarks.interleave import interleave, paired_ratio
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName as V
-from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 

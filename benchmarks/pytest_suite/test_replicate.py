@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.interleave import interleave, paired_ratio
 from dpbench.measure.clock import make_clock
-from dpbench.measure.interleave import interleave, paired_ratio
 from dpbench.parallel import DataParallel
 from dpbench.parallel.accumulate import KeptSums, Part
 from dpbench.parallel.broadcast import Broadcaster

@@ -22,6 +22,5 @@ The process that measures imports torch; the parent process imports none of thes
     simulated_counts.py       operators, copies and allocations in a recording of simulated devices
     dependencies.py           how far such a recording overlaps communication with computation
 
-    interleave.py         alternate the steps of several schemes in one process
     benchmarked.py        a user's step under pytest-benchmark
 """

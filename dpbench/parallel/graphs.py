@@ -191,31 +191,18 @@ class LaneGraph:
         return set().union(*self._reached).difference(*reached)
 
 
-class _Pending:
-    """A graphed forward whose backward has not run. It lives as long as its autograd node."""
-
-    __slots__ = ("__weakref__", "is_done")
-
-    def __init__(self) -> None:
-        self.is_done = False
-
-
+@dataclass(frozen=True, slots=True)
 class StepGraph:
     """The graphs of all lanes for steps of one kind. `addresses` are those of the weights and constants that they read.
 
-    If `waits`, the forwards wait for the weights, each where it is read.
+    If `waits`, the forwards wait for the weights, each where it is read. `constants` keeps the constants' memory.
     """
 
-    def __init__(
-        self,
-        lanes: Sequence[LaneGraph],
-        spec: TreeSpec,
-        waits: bool,
-        addresses: Sequence[Any],
-        constants: Sequence[Tensor],
-    ) -> None:
-        self.lanes, self.spec, self.waits, self.addresses = lanes, spec, waits, addresses
-        self._constants = [constant.detach() for constant in constants]  # keeps their memory
+    lanes: Sequence[LaneGraph]
+    spec: TreeSpec
+    waits: bool
+    addresses: Sequence[Any]
+    constants: Sequence[Tensor]
 
 
 def address_of(constant: Tensor) -> tuple[Any, ...]:
@@ -245,14 +232,18 @@ class GraphedLane(Function):
 
 
 class Run:
-    """One forward by graphs, and its backward. It keeps `weights`, whose memory the backward reads by its address."""
+    """One forward by graphs, and its backward. It lives as long as its autograd nodes.
+
+    It keeps `weights`, whose memory the backward reads by its address.
+    """
 
     def __init__(
         self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox], weights: object
     ) -> None:
         self.step = step
         self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
-        self._pending = graphs.begin()
+        self.is_done = False
+        graphs.begin(self)
         self._launches = graphs.launches
         self._versions = graphs.versions() if mailboxes else []
         self._launched: set[int] = set()
@@ -278,7 +269,7 @@ class Run:
             )
         self._launched.add(number)
         unreached = graph.launch_backward(grads)
-        self._pending.is_done = True
+        self.is_done = True
         for place, (bucket, mailbox) in enumerate(zip(graph.buckets, self._mailboxes, strict=True)):
             if bucket.flat is not None:
                 without = frozenset([i for which, i in unreached if which == place])
@@ -329,7 +320,7 @@ class Graphs:
         self._tree, self._report = tree, report
         self._kinds: dict[Key, _Kind] = {}
         self._places: dict[int, CapturePlace] = {}
-        self._last: weakref.ref[_Pending] | None = None
+        self._last: weakref.ref[Run] | None = None
         self.launches = 0
         self._forever = why_never(tree)
         self._tables = [table for module in tree.modules if any(map(is_tensor, (table := module.__dict__).values()))]
@@ -344,12 +335,10 @@ class Graphs:
         """The tensors that are plain attributes of modules. A graph reads them where they are."""
         return [value for table in self._tables for value in table.values() if isinstance(value, Tensor)]
 
-    def begin(self) -> _Pending:
+    def begin(self, run: Run) -> None:
         """Note a forward by graphs."""
         self.launches += 1
-        pending = _Pending()
-        self._last = weakref.ref(pending)
-        return pending
+        self._last = weakref.ref(run)
 
     def kind_of(self, calls: Sequence[tuple[Any, Any]]) -> tuple[_Kind, list[list[Tensor]]] | None:
         """The kind of this forward and the tensors of each lane's arguments; None if it must run eagerly."""

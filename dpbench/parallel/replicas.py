@@ -345,7 +345,8 @@ class ReplicaSet:
 
         def capture(places: dict[int, CapturePlace]) -> StepGraph:
             try:
-                return StepGraph(*capture_step(work, calls, self._replica, places), addresses, graphs.constants)
+                constants = [constant.detach() for constant in graphs.constants]
+                return StepGraph(*capture_step(work, calls, self._replica, places), addresses, constants)
             finally:
                 self.empty()
 

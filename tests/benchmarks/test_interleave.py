@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from dpbench.measure.interleave import interleave, paired_ratio
+from benchmarks.interleave import interleave, paired_ratio
 from tests.fakes import ScriptedClock
 
 
