@@ -190,7 +190,8 @@ def _write(
             with summary.open("a", encoding="utf-8") as file:
                 file.write(gate_markdown(judgement))
     except OSError as error:
-        raise GateError(f"{error.filename}: cannot be written: {error.strerror}") from error
+        file_name = error.filename or summary  # a full disk shows in a write, which names no file
+        raise GateError(f"{file_name}: cannot be written: {error.strerror}") from error
     if github:
         sys.stderr.write(annotations(judgement))  # GitHub's runner reads annotations from both streams
 

@@ -27,7 +27,12 @@ def report(
         list[Path],
         typer.Argument(help="Files of records, the gate's history, and .json files of `dpbench project --json`."),
     ],
-    output: Annotated[Path | None, option("The HTML file; beside the first file by default.", is_output=True)] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "The HTML file; report.html beside the first file by default, or the name of a single file.", is_output=True
+        ),
+    ] = None,
     reference: Annotated[str | None, option("Ratios are to this variant; to torch_dp or naive by default.")] = None,
     commits: Annotated[
         tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
@@ -44,7 +49,8 @@ def report(
     form = form_of(as_json=as_json, as_markdown=as_markdown)
     chosen = None if reference is None else _variant(reference)
     found = read_inputs(files)
-    output = files[0].with_suffix(".html") if output is None else output
+    if output is None:  # that of one file is its own; several must not replace the page of the first
+        output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     if commits is not None:
         _refuse_beside_commits(
             reference=reference is not None, history=history, details=details, json=as_json, markdown=as_markdown

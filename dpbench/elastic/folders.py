@@ -21,6 +21,8 @@ def claim_folder(folder: Path, settings: ElasticSettings) -> None:
 
     Raise WrongInputError, and change nothing, if the folder cannot be written or holds something else.
     """
+    if not str(folder).isprintable():  # surrogates stand for bytes that are no UTF-8, and pass no message
+        raise WrongInputError(f"checkpoints: {str(folder)!r} holds what cannot be printed; allowed: a path of text")
     owner = {"workload": settings.workload, "dtype": settings.dtype}
     try:
         if folder.exists():

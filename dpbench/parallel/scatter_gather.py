@@ -1,7 +1,7 @@
 """Cut a batch into chunks, one per lane; gather the replicas' outputs on one device.
 
 Each is the adjoint of the other. Autograd's own nodes join the chunks' gradients, and `Join` cuts and sends the
-gradient of the outputs. A lane may write to its chunk in place (`with_own_versions`).
+gradient of the outputs.
 
 `Policy.shares` gives chunks of other sizes: the exact part of a lane is ``batch * share / sum(shares)``, rounded down.
 The items that are left go to the largest remainders::
@@ -37,7 +37,7 @@ from dpbench.parallel.transfer import copy_into, copy_to, send_chunks
 
 Chunks = list[Any]
 Cutter = Callable[[Tensor], Sequence[Tensor]]
-_DEVICE = attrgetter("device")
+_DEVICE, _DATA = attrgetter("device"), attrgetter("data")
 _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
 """Arguments that need no look inside."""
 
@@ -131,26 +131,23 @@ def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Share
 def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares | None = None) -> list[Tensor]:
     """The chunks of one tensor, each on its lane's device; equal ones without `shares`."""
     if shares is None or not tensor.dim():  # a tensor without dimensions is stock's error
-        chunks = tensor.chunk(len(lanes), dim)
+        chunks: Sequence[Tensor] = tensor.chunk(len(lanes), dim)
     else:
         chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
-    if tensor.device in map(_DEVICE, lanes[1 : len(chunks)]):
-        return send_chunks(with_own_versions(tensor, chunks, dim), lanes)
+    is_shared = tensor.device in map(_DEVICE, lanes[1 : len(chunks)])
+    if is_shared and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0:
+        # A lane may write to its chunk in place. Views share one version counter: after another lane's write autograd
+        # would refuse what a lane has saved. These chunks have the tensor's memory still, and a write to the first one
+        # counts as one to the tensor.
+        if tensor.requires_grad and torch.is_grad_enabled():
+            chunks = _cut_apart(tensor, [chunk.size(dim) for chunk in chunks], dim)
+        else:
+            chunks = [chunks[0], *map(_DATA, chunks[1:])]
     return send_chunks(chunks, lanes)
 
 
-def with_own_versions(tensor: Tensor, chunks: Sequence[Tensor], dim: int) -> Sequence[Tensor]:
-    """The chunks, each with a version counter of its own, so that a lane may write to its chunk in place.
-
-    Views share one counter: after another lane's write autograd would refuse what a lane has saved. They have the
-    tensor's memory still, and a write to the first one counts as one to the tensor.
-    """
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return chunks
-    if not (tensor.requires_grad and torch.is_grad_enabled()):
-        return [chunks[0], *[chunk.data for chunk in chunks[1:]]]
-    # One view is a view that may be written. Several of one operator may not.
-    sizes = [chunk.size(dim) for chunk in chunks]
+def _cut_apart(tensor: Tensor, sizes: list[int], dim: int) -> list[Tensor]:
+    """The chunks of a tensor that needs gradients. One view may be written, several of one operator may not."""
     rest = tensor.narrow(dim, sizes[0], sum(sizes[1:]))
     return [tensor.narrow(dim, 0, sizes[0]), *Cut.apply(rest, sizes[1:], dim)]
 

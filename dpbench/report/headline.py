@@ -81,7 +81,10 @@ def _answer(winner: Winner, rows: _Rows) -> str:
             f"the time of one device, {both} a step."
         )
     if not winner.slower:
-        return f"Only {best.case.variant} was measured: {_time(best)} a step, {_rate(best)} items a second."
+        figures = f"{_time(best)} a step, {_rate(best)} items a second."
+        if len(rows) == 1:
+            return f"Only {best.case.variant} was measured: {figures}"
+        return f"No other scheme was measured to compare {best.case.variant} with: {figures}"
     if winner.is_decided:
         return f"Use {best.case.variant} here: {_time(best)} a step, {_rate(best)} items a second."
     names = " and ".join([best.case.variant, *winner.rivals])
@@ -123,7 +126,7 @@ def _limit(winner: Winner, rows: _Rows) -> str:
         over = ratio_of_rounds(best.step_times_s, rows[_FLOOR].summary.step_times_s)
         return (
             f"These lanes share one device. {best.case.variant} takes {_times(over)} the time of floor, "
-            f"the least work that a scheme can do on it{_undecided(over)}."
+            f"one chunk after another on one copy of the weights{_undecided(over)}."
         )
     return "These lanes share one device."
 

@@ -59,6 +59,13 @@ def test_files_and_the_summary_of_a_step(call, tmp_path, monkeypatch):
     assert ET.parse(tmp_path / "gate.xml").getroot().get("failures") != "0"
 
 
+def test_a_full_disk_is_named_by_the_file_that_it_holds(call, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/dev/full")
+    code, _, err = call(SLOWER, "--github")
+    assert code == 3
+    assert "/dev/full: cannot be written: No space left on device" in err
+
+
 def test_the_export_is_written_by_a_gate_that_fails_too(call, tmp_path):
     for found, verdict in ((SLOWER, "slower"), (GateError("no commit"), "broken")):
         call(found, "--bencher", "gate.json")

@@ -33,6 +33,15 @@ def test_a_page_is_written_and_its_path_printed(dpbench, records, tmp_path):
     assert text.rstrip().endswith("</html>")
 
 
+def test_several_files_have_a_page_of_their_own(dpbench, records, tmp_path):
+    """A page beside the first file would replace that file's own."""
+    (tmp_path / "r.html").write_text("the first run's page")
+    (tmp_path / "s.jsonl").write_bytes(records.read_bytes())
+    assert dpbench("report", records, "s.jsonl").stdout.endswith(f"page: {tmp_path}/report.html\n")
+    assert (tmp_path / "r.html").read_text() == "the first run's page"
+    assert dpbench("report", records).stdout.endswith(f"page: {tmp_path}/r.html\n")
+
+
 def test_a_page_beside_records_follows_no_link(tmp_path, capsys):
     notes, page = tmp_path / "notes", tmp_path / "sweep-s.html"
     notes.write_text("mine")
@@ -45,18 +54,18 @@ def test_a_page_beside_records_follows_no_link(tmp_path, capsys):
 def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
     (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
     assert dpbench("report", "e.jsonl", records).returncode == 0
-    text = (tmp_path / "e.html").read_text()
+    text = (tmp_path / "report.html").read_text()
     assert "kill@7:1 cost 12.5 s." in text
     assert "Use one device here" in text
 
 
 def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
     (tmp_path / "gates.txt").write_bytes(b"".join(map(to_gate_line, gate_lines())))
-    for words in (("gates.txt", records), ("gates.txt", "--history")):
+    for words, page in ((("gates.txt", records), "report.html"), (("gates.txt", "--history"), "gates.html")):
         done = dpbench("report", *words)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.endswith("page: gates.html\n")
-        text = (tmp_path / "gates.html").read_text()
+        assert done.stdout.endswith(f"page: {page}\n")
+        text = (tmp_path / page).read_text()
         assert "step times changed on laptop: a CPU?" in text
         assert f"wide is slower since {commit(SLOWER_AT)[:10]}" in text
     refused = dpbench("report", "gates.txt", records, "--history")

@@ -1,5 +1,7 @@
 """The folder of checkpoints, and the files of time stamps."""
 
+import os
+
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind
@@ -36,6 +38,9 @@ def test_other_files_are_refused_and_kept(tmp_path):
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
+    with pytest.raises(WrongInputError, match=r"^checkpoints: '.*\\udcff' holds what cannot be printed; allowed: "):
+        claim_folder(tmp_path / os.fsdecode(b"\xff"), SETTINGS)
+    assert not list(tmp_path.glob("*\udcff"))
     with pytest.raises(WrongInputError, match=r"^checkpoints: .* cannot be written: Not a directory; allowed: "):
         claim_folder(tmp_path / "file" / "folder", SETTINGS)
 

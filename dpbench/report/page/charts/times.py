@@ -61,7 +61,7 @@ def ratios_to_fastest(machine: MachineResults) -> Panel | None:
     text = (
         "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
         "scheme is the fastest for sure: every other line is then right of 1. single and floor may be left of it: they "
-        "are no schemes, but one device with the whole batch, and the least work on lanes of one device."
+        "are no schemes, but one device with the whole batch, and one chunk after another on it."
     )
     return _forest(machine, "fastest", "the fastest", text, rows)
 
