@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from dpbench import DataParallel
-from dpbench.parallel import Policy, scatter
+from dpbench.parallel import Policy, data_parallel, scatter
 from tests.parallel.models import Call
 
 LANES = ["cpu"] * 4
@@ -220,3 +220,74 @@ def test_the_remedy_for_scripts_that_ask_by_identity(monkeypatch):
     model = torch.nn.DataParallel(nn.Linear(4, 2), LANES)
     assert type(model) is nn.DataParallel is nn.parallel.DataParallel
     assert model(torch.randn(8, 4)).shape == (8, 2)
+
+
+def add(self, x, delta=1, flag=None):
+    return x + delta
+
+
+def times(self, x, k=1):
+    return k * x
+
+
+def pooled(self, x):
+    return self.last(nn.functional.adaptive_avg_pool2d(x, 1).squeeze())
+
+
+ONES = torch.ones(8, 3)
+RIGHT = {
+    "pytorch#33185, #31460: constants beside a batch of 1": lambda: (
+        DataParallel(Call(add), LANES)(ONES[:1], delta=3, flag="a"),
+        ONES[:1] + 3,
+    ),
+    "pytorch#16432: the same by the function": lambda: (
+        data_parallel(Call(times), ONES[:2], LANES, module_kwargs={"k": 2}),
+        2 * ONES[:2],
+    ),
+    "pytorch#1169: keywords alone": lambda: (DataParallel(Call(times), LANES)(x=ONES, k=2), 2 * ONES),
+    "pytorch#5664: another dimension, uneven": lambda: (
+        DataParallel(nn.Identity(), LANES, dim=1)(torch.ones(3, 7)),
+        torch.ones(3, 7),
+    ),
+    "pytorch#7956, #9811: scalars become a vector": lambda: (
+        DataParallel(Call(lambda self, x: x.mean()), LANES)(ONES),
+        torch.ones(4),
+    ),
+    "pytorch#8932: squeeze, and a chunk of one item": lambda: (
+        DataParallel(Call(pooled, last=nn.Linear(3, 2)), LANES)(torch.ones(9, 3, 4, 4)).isfinite(),
+        torch.ones(9, 2, dtype=torch.bool),
+    ),
+    "pytorch#107374: no chunk is zeros": lambda: (torch.cat(scatter(torch.arange(8), LANES)), torch.arange(8)),
+    "frozen-in-time#23: as many chunks as stock": lambda: (
+        torch.tensor([len(scatter(torch.ones(size), LANES)) for size in range(1, 128)]),
+        torch.tensor([len(torch.ones(size).chunk(4)) for size in range(1, 128)]),
+    ),
+    "pytorch#7358: a list is cut to its shortest tensor, as in stock": lambda: (
+        DataParallel(Call(lambda self, pair: pair[0]), LANES)([torch.ones(5, 2), torch.ones(1, 2)]),
+        torch.ones(2, 2),
+    ),
+    "pytorch#36035: parameters in lists and dicts": lambda: (
+        DataParallel(
+            Call(
+                lambda self, x: x @ self.some[0] + x @ self.others["a"],
+                some=nn.ParameterList([nn.Parameter(torch.ones(3, 2))]),
+                others=nn.ParameterDict({"a": nn.Parameter(torch.ones(3, 2))}),
+            ),
+            LANES,
+        )(ONES),
+        torch.full((8, 2), 6.0),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_was_right_stays_right(name):
+    found, wanted = RIGHT[name]()
+    torch.testing.assert_close(found, wanted)
+
+
+def test_scalars_along_another_dimension_are_stocks_error():
+    """pytorch#7973: there is no dimension to gather them along."""
+    with pytest.raises(IndexError, match="cannot gather tensors of 0 dimensions along 1"):
+        DataParallel(Call(lambda self, x: x.mean()), LANES, dim=1)(torch.ones(3, 8))
