@@ -67,7 +67,12 @@ def run_columns(records: Sequence[ElasticRecord]) -> list[Column]:
         Column("steps/s", _rate, key="steps_per_s"),
         Column("steps done again", _redone),
         Column("lost", _lost, key="steps_lost"),
-        Column("final loss", lambda record: None if record.done is None else record.done.loss, repr, key="final_loss"),
+        Column(
+            "final loss",
+            lambda record: None if record.done is None else record.done.loss,
+            "{:.6g}".format,
+            key="final_loss",
+        ),
         Column("same end", lambda record: _same_end_text(record, records)),
         Column("run, s", lambda record: record.duration_s, key="duration_s"),
     ]

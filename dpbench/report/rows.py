@@ -40,7 +40,17 @@ class Format(StrEnum):
 
 
 def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
-    """Return the rows, in the order of the records. Units are in the names; None is what was not measured."""
+    """Return the rows, in the order of the records. Units are in the names; None is what was not measured.
+
+    A failed record has no environment. Its row has the machine, torch and commit of the other records of its run.
+    """
+    known = {record.run: record.environment for record in records if record.environment is not None}
+    records = [
+        record
+        if record.environment is not None or record.run not in known
+        else record.model_copy(update={"environment": known[record.run].model_copy(update={"gpus": ()})})
+        for record in records
+    ]
     return list(_samples(records) if table is RowKind.SAMPLES else _cases(records))
 
 

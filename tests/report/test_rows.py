@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import WrongInputError
 from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
-from tests.records.making import case, failed, thin
+from tests.records.making import ENVIRONMENT, case, failed, thin
 
 RECORDS = [
     thin(case("tuned"), 0, (0.1, 0.3, 0.2)),
@@ -30,6 +30,17 @@ def test_a_row_is_a_case_over_its_rounds():
     assert tuned["throughput_items_per_s"] == pytest.approx(tuned["batch_items"] / 0.08**0.5)
     assert (naive["step_time_s"], naive["step_time_low_s"]) == (0.5, None)  # one round has no interval
     assert (own["variant"], own["outcome"], own["step_time_s"]) == ("mine:wrap[chunks=4]", "crashed", None)
+
+
+def test_a_failed_rows_machine_is_that_of_its_run():
+    environment = ENVIRONMENT.model_copy(update={"hostname": "box", "commit": "abc", "gpus": ("H100",)})
+    bare = RECORDS[-1].model_copy(update={"environment": None})
+    records = [thin(case("tuned"), 0, (0.1,), environment=environment), bare]
+    _, found = rows_of(records, RowKind.CASES)
+    assert (found["hostname"], found["torch"], found["commit"]) == ("box", environment.torch, "abc")
+    assert not found["gpus"]
+    other = bare.model_copy(update={"run": "another"})
+    assert rows_of([records[0], other], RowKind.CASES)[1]["hostname"] is None
 
 
 def test_a_row_is_a_sample():
