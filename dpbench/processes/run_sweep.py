@@ -1,6 +1,6 @@
 """A sweep, from its plan to its records. Cases that the store holds already are not measured again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -13,7 +13,7 @@ from dpbench.processes.other_load import LoadMeter, OtherLoad
 from dpbench.processes.rounds import JobRunner, RoundProcesses
 from dpbench.processes.runner import Progress, run
 from dpbench.records.record import Record
-from dpbench.records.store import Retry, Store, take_failed_out
+from dpbench.records.store import Retry, Store, StoreError, take_failed_out
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,18 @@ def run_sweep(
         finally:
             runner.end_round()
     found = tuple(record for record in records.found if record.key in keys)
-    return SweepRecords(found, contents.warnings, is_interrupted, meter.read())
+    warnings = (*contents.warnings, *_lost_warning(store, records.found))
+    return SweepRecords(found, warnings, is_interrupted, meter.read())
+
+
+def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:
+    """Return a line if the file no longer holds what was written, because somebody replaced or cut it meanwhile."""
+    try:
+        held = {record.key for record in store.read(leave_out_bad_lines=True).records}
+    except StoreError:
+        held = set()
+    lost = [record for record in written if record.key not in held]
+    if not lost:
+        return []
+    count = f"{len(lost)} of {len(written)} records, such as {lost[0].case.id}, round {lost[0].round + 1}"
+    return [f"{store.path}: was changed while it was written, and lacks {count}"]
