@@ -14,7 +14,7 @@ from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, 
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.count_all import CountingError, count_all
 from dpbench.processes.launched.on_all_ranks import Lead
-from dpbench.processes.other_load import OtherLoad
+from dpbench.processes.other_load import LoadMeter, OtherLoad
 from dpbench.processes.run_sweep import machine_for, run_sweep
 from dpbench.records.compare import Comparisons
 from dpbench.records.compare import compare as compare_records
@@ -57,8 +57,9 @@ def measure_spec(
     """
     from dpbench.report.page.inputs import PageInputs
 
-    spec = lead.spec
+    spec, meter = lead.spec, LoadMeter()
     machine = machine_for(spec)
+    warn(load.warning() if (load := meter.read()) else [])  # before the wait, which it makes longer
     if warnings := unusable(machine, spec.devices):
         raise UnusableMachineError("; ".join(warnings))
     planned = lead.plan(machine)

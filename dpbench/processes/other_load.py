@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dpbench.cases.host import parse_cpu_times, usable_cores
 
-LOADED = 0.1
-"""The share of the cores above which other processes make times longer and orders less sure."""
+LOADED, BUSY = 0.1, 0.5
+"""The shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,13 @@ class OtherLoad:
     @property
     def is_high(self) -> bool:
         return self.busy_cores > LOADED * self.cores
+
+    def warning(self) -> list[str]:
+        """Return a line for the start of a long command on a busy machine, else nothing."""
+        if self.busy_cores <= BUSY * self.cores:
+            return []
+        busy = f"other processes keep {self.busy_cores:.1f} of {self.cores} cores busy"
+        return [f"{busy}: this takes longer, and the order of variants is less sure"]
 
 
 class LoadMeter:
