@@ -59,12 +59,13 @@ def measure_spec(
 
     spec, meter = lead.spec, LoadMeter()
     machine = machine_for(spec)
-    warn(load.warning() if (load := meter.read()) else [])  # before the wait, which it makes longer
+    load = meter.read()
     if warnings := unusable(machine, spec.devices):
         raise UnusableMachineError("; ".join(warnings))
     planned = lead.plan(machine)
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
+        warn(load.warning() if load else [])
         found = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
