@@ -56,6 +56,7 @@ class Fork:
     pipe: socket
     waited_s: Callable[[], float]
     deadline_s: float
+    limit_s: float
 
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
         """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
@@ -77,7 +78,7 @@ class Fork:
 
     def _message(self) -> bytes:
         if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
-            raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
+            raise SideError(self.name, Outcome.TIME_OUT, f"no answer in {self.limit_s:g} s")
         if message := self._received():
             return message
         raise SideError(self.name, Outcome.CRASHED, self._how_it_ended())
@@ -131,7 +132,7 @@ def forked(
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
     try:
-        yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s)
+        yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
     finally:
         ours.close()
         wait([ended], _TEAR_DOWN_S)
