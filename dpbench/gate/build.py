@@ -4,7 +4,7 @@
     base-built/       what the build command installed
     base-scratch/     what benchmarks write
 
-`git archive` has no `.git`, so tools that read a version from it are given one. It is equal on both sides.
+A commit's folder has a `.git`, from which tools read the version that a checkout has.
 """
 
 import os
@@ -21,9 +21,8 @@ from dpbench.processes.wrapper_of import built_of, scratch_of
 
 _TIMEOUT_S = 3600.0
 _SHOWN_LINES = 8
-_VERSION = "0.0"
-_FIXED_VERSIONS = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PBR_VERSION", "PDM_BUILD_SCM_VERSION")
-"""setuptools_scm and hatch-vcs read the first one."""
+_OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+"""git sets these for hooks. A build would read the user's repository instead of its own."""
 
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
@@ -45,11 +44,10 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
 
 
 def _environment(scratch: Path) -> list[str]:
-    """Return assignments for `env`: this Python's pip first, temporary files in the gate's folder, and a version.
+    """Return arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's.
 
     A build runs the commit's code, so it is fenced too.
     """
-    versions = {name: _VERSION for name in _FIXED_VERSIONS if name not in os.environ}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     fixed = {"PATH": path, SCRATCH: str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    return [f"{name}={value}" for name, value in {**fixed, **versions}.items()]
+    return [*(f"--unset={name}" for name in _OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]

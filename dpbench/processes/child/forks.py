@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
+from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
 
 from pydantic import ValidationError
 
@@ -76,6 +76,14 @@ class Fork:
         """Return the side's next report, which must have so many times. Raises SideError."""
         return self._report(self._message(), times)
 
+    def end(self) -> None:
+        """Let the side tear its step down. Raises SideError if that fails, as the end of a borrowed test may."""
+        with suppress(OSError):  # the side has ended
+            self.pipe.shutdown(SHUT_WR)
+        wait([self.pipe, self.ended], _TEAR_DOWN_S)
+        if message := self._received():
+            self._report(message, 1)
+
     def _message(self) -> bytes:
         if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
             raise SideError(self.name, Outcome.TIME_OUT, f"no answer in {self.limit_s:g} s")
@@ -132,7 +140,9 @@ def forked(
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
     try:
-        yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
+        fork = Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
+        yield fork
+        fork.end()
     finally:
         ours.close()
         wait([ended], _TEAR_DOWN_S)

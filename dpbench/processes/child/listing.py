@@ -46,11 +46,12 @@ def _listing(job: ListJob, timeout_s: float) -> Listing:
 def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
     if listed.refused is not None:
         return listed
+    own_s = sum(listed.timeouts_s)
     try:
-        own_s = sum(listed.timeouts_s)
         return _in_fork(lambda: _called(job, listed), Listed, job, own_s or timeout_s)
     except SideError as error:
-        return listed.model_copy(update={"refused": error.reason})
+        limits = " (its `timeout` and that of its `setup_cache`)" if error.outcome is Outcome.TIME_OUT and own_s else ""
+        return listed.model_copy(update={"refused": f"{error.reason}{limits}"})
 
 
 def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeout_s: float) -> Answer:
