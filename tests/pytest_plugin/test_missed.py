@@ -1,14 +1,17 @@
 """A baseline whose test ran and was not measured fails the run. A test that was left out is not missed."""
 
-import os
-import sys
-
 import pytest
 
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]
 
+SUITE_IN_WORKERS = """
+def test_step(dp_benchmark):
+    steps = []
+    dp_benchmark(lambda: steps.append(1), rounds=20, warmup_rounds=3, count=False)
+    assert len(steps) == {steps}
+"""
 OTHER = "\ndef test_other(): pass\n"
 UNMEASURED = "def test_step(dp_benchmark): pass"
 SKIPPED = "import pytest\n@pytest.mark.skip\ndef test_step(dp_benchmark): pass"
@@ -69,13 +72,13 @@ def test_what_a_conftest_leaves_out_is_not_missed(run, pytester, conftest):
 
 @pytest.mark.usefixtures("saved")
 @pytest.mark.parametrize("words", [["-n", "1"], ["-n1", "--dist=loadfile"], ["-n0"]])
-def test_under_xdist_it_does_as_pytest_benchmark_does(run, pytester, monkeypatch, words):
+def test_under_xdist_it_does_as_pytest_benchmark_does(pytester, words):
     """With -n0 there is no xdist, so it measures."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pytester.path), *sys.path]))
-    suite = SUITE if words == ["-n0"] else SUITE.replace("== 23", "== 4")
-    result = run("-p", "xdist.plugin", "--benchmark-compare", *words, suite=suite)
+    pytester.makepyfile(test_suite=SUITE_IN_WORKERS.format(steps=23 if words == ["-n0"] else 4))
+    plugins = ("-p", "pytest_benchmark.plugin", "-p", "dpbench.pytest_plugin", "-p", "xdist.plugin")
+    result = pytester.runpytest_subprocess(*plugins, "--benchmark-compare", *words)
+    result.assert_outcomes(passed=1)
     assert result.ret == 0
-    result.assert_outcomes(passed=1, warnings=None)
 
 
 @pytest.mark.usefixtures("saved")
