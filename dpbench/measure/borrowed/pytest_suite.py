@@ -125,7 +125,7 @@ class _Plugin:
                 return Sample(duration_s / number, number)
 
             self._use(take)
-        return function(*args, **kwargs)
+        return _with_stats(fixture, fixture._make_runner(function, args, kwargs))
 
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
@@ -142,11 +142,13 @@ class _Plugin:
                 return Sample(durations_s.pop() / iterations, iterations)
 
             self._use(take)
+        del fixture._make_stats
         return pedantic(fixture, target, *args, **options)
 
     @contextmanager
     def _passed_on(self, fixture: Any, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         fixture._disable_gc = False  # the gate judges the mean, which has to see what garbage costs
+        fixture._add_stats = lambda _: None  # pytest-benchmark shows and saves nothing
         try:
             if iscoroutinefunction(function):
                 raise BorrowedError(_ASYNC)
@@ -158,12 +160,28 @@ class _Plugin:
         self.is_done = True
 
 
+def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
+    """Return the result of a call. Give the fixture the statistics that a test may read: those of a few rounds."""
+    duration_s, result = runner(None)
+    end_s = time.monotonic() + fixture._max_time
+    _, calls, loop = fixture._calibrate_timer(runner) if duration_s < fixture._max_time else (duration_s, 1, range(1))
+    stats = fixture._make_stats(calls)
+    for _ in range(fixture._min_rounds):
+        stats.update(runner(loop))
+        if time.monotonic() > end_s:
+            break
+    return result
+
+
 def _run(commit: Path, words: list[str], plugin: object) -> int:
     """Run pytest in the commit's folder, and return its exit code. It writes into the folder from before.
 
     Raises BorrowedError with pytest's own sentence if it refuses the project's options.
     """
     options = ["-q", "--no-header", "--rootdir=.", f"--override-ini=cache_dir={Path.cwd() / 'cache'}"]
+    options += [
+        "-Wignore::pytest.PytestAssertRewriteWarning"
+    ]  # dpbench, whose plugin pytest loads, is imported already
     options += ["--timeout=0"] if find_spec("pytest_timeout") else []  # the gate has its own limit
     with chdir(commit), redirect_stderr(io.StringIO()) as errors:
         code = int(pytest.main([*options, *words], plugins=[plugin]))
