@@ -14,6 +14,7 @@ Time that a hypervisor takes cannot be seen, so it counts too.
 
 import os
 import time
+import weakref
 from collections.abc import Callable
 
 _NANOSECONDS = 1e-9
@@ -73,7 +74,12 @@ def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
         schedstat = open(f"/proc/{thread}/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
     except OSError:
         return lambda: 0.0
-    return lambda: int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS
+
+    def read() -> float:
+        return int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS
+
+    weakref.finalize(read, schedstat.close)  # else a project whose warnings are errors sees one
+    return read
 
 
 def _other_threads_s() -> float:
