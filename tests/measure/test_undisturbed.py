@@ -9,26 +9,27 @@ import zlib
 
 import pytest
 
-from dpbench.measure.undisturbed import counted_s, undisturbed
+from dpbench.measure.undisturbed import counted_s, descendants_s, undisturbed
+from dpbench.processes.process_tree import adopt_orphans
 
 SPIN = "while True: pass"
 WORK_S = 0.3
 
 
 def test_waits_for_a_core_do_not_count():
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.0) == 1.5
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=0.0) == 1.5
 
 
 def test_waits_while_other_threads_of_the_process_ran_count():
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.5) == 2.0
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=9.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=0.5) == 2.0
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=9.0) == 3.0
 
 
 def test_the_result_lies_between_cpu_time_and_wall_clock():
     """The kernel's counters of waits and of CPU time differ at times."""
-    assert counted_s(wall_s=3.0, ran_s=2.5, waited_s=1.0, other_threads_s=0.0) == 2.5
-    assert counted_s(wall_s=3.0, ran_s=3.1, waited_s=1.0, other_threads_s=0.0) == 3.0
-    assert counted_s(wall_s=3.0, ran_s=0.0, waited_s=0.0, other_threads_s=0.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=2.5, waited_s=1.0, others_s=0.0) == 2.5
+    assert counted_s(wall_s=3.0, ran_s=3.1, waited_s=1.0, others_s=0.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=0.0, waited_s=0.0, others_s=0.0) == 3.0
 
 
 @pytest.fixture
@@ -93,6 +94,59 @@ def test_time_that_an_own_thread_takes_on_the_core_counts(one_core):
     finally:
         stop.set()
         crowding.join()
+    assert counted > 0.9 * 2 * WORK_S
+
+
+HELPER = """
+import os, sys, time
+if sys.argv[2] != "itself" and os.fork():
+    os._exit(0)
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5 if sys.argv[1] == "fifo" else 0))
+except OSError:
+    pass
+for line in sys.stdin:
+    until_s = time.thread_time() + {work_s}
+    while time.thread_time() < until_s:
+        pass
+    print(flush=True)
+"""
+
+
+@pytest.mark.parametrize("scheduled", ["fifo", "usual"])
+@pytest.mark.parametrize("started_by", ["itself", "a process that has ended"])
+def test_time_that_an_own_process_takes_on_the_core_counts(one_core, scheduled, started_by):
+    """With real-time priority the helper takes the core at once. Then the action only waits for a core."""
+    adopt_orphans()
+    command = [sys.executable, "-S", "-c", HELPER.format(work_s=WORK_S), scheduled, started_by]
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    asks, answers = started.stdin, started.stdout
+
+    def handed_on():
+        print("go", file=asks, flush=True)
+        work()
+        answers.readline()
+
+    with asks, answers:
+        handed_on()  # the helper has started
+        counted, _ = timed(handed_on)
+    assert counted > 0.9 * 2 * WORK_S
+    assert descendants_s() >= 2 * WORK_S
+    started.wait()
+    os.wait() if started_by != "itself" else None
+    with pytest.raises(ChildProcessError):
+        os.wait()
+    assert descendants_s() == 0
+
+
+def test_cpu_time_of_ended_children_counts(one_core):
+    code = f"import time\nuntil_s = time.thread_time() + {WORK_S}\nwhile time.thread_time() < until_s: pass"
+
+    def handed_on():
+        with subprocess.Popen([sys.executable, "-S", "-c", code]):
+            work()
+
+    counted, _ = timed(handed_on)
     assert counted > 0.9 * 2 * WORK_S
 
 

@@ -14,11 +14,13 @@ from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
 
 from pydantic import ValidationError
 
+from dpbench.measure.undisturbed import descendants_s, process_s, wait_counter
 from dpbench.processes.child.process import run_and_exit
 from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending
 from dpbench.processes.launch import Exit
 from dpbench.processes.messages import SideName, SideReport
+from dpbench.processes.process_tree import adopt_orphans
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 
@@ -61,16 +63,22 @@ class Fork:
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
         """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
 
-        The own clock leaves out waits for a core. Raises SideError.
+        The own clock leaves out waits for a core, but not while processes have it that the side started. Raises
+        SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
-        waits_s, start_s = self.waited_s(), time.perf_counter()
+        waits_s, helpers_s, start_s = self.waited_s(), self.helpers_s(), time.perf_counter()
         with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
             self.pipe.send(json.dumps({"steps": steps, "number": number}).encode())
         message = self._message()
-        outside_s = time.perf_counter() - start_s - (self.waited_s() - waits_s)
+        wall_s, waits_s = time.perf_counter() - start_s, self.waited_s() - waits_s
+        outside_s = wall_s - max(0.0, waits_s - (self.helpers_s() - helpers_s))
         return self._report(message, max(1, steps)).steps_s, outside_s
+
+    def helpers_s(self) -> float:
+        """Return the CPU seconds of all processes that sides have started. The other sides sleep in a block."""
+        return descendants_s() - process_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
         """Return the side's next report, which must have so many times. Raises SideError."""
@@ -129,8 +137,7 @@ def forked(
     `keep` are descriptors that it keeps, and `folders` those in which it may write too. At the end of the block it may
     tear its step down, and is killed then.
     """
-    from dpbench.measure.undisturbed import wait_counter
-
+    adopt_orphans()
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
     coordinator = os.getpid()
     pid = os.fork()
@@ -152,5 +159,6 @@ def forked(
 
 
 def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
+    adopt_orphans()
     enclose(pipe.fileno(), *keep, folders=folders)
     serve(pipe, coordinator)
