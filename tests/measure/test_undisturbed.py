@@ -1,6 +1,8 @@
 """Times without the waits that other processes cause."""
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from dpbench.measure.undisturbed import counted_s, descendants_s, undisturbed
 from dpbench.processes.process_tree import adopt_orphans
 
 SPIN = "while True: pass"
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 WORK_S = 0.3
 
 
@@ -43,9 +46,19 @@ def one_core():
 
 @pytest.fixture
 def neighbour(one_core):
-    with subprocess.Popen([sys.executable, "-S", "-c", SPIN]) as spinner:
-        yield
-        spinner.kill()
+    """A busy process on the core that this process has not started: its own parent has ended."""
+    start = f"import os\nif not os.fork():\n    print(os.getpid(), flush=True)\n    os.close(1)\n    {SPIN}"
+    found = subprocess.run([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE, check=True)
+    yield
+    os.kill(int(found.stdout), signal.SIGKILL)
+
+
+@pytest.fixture
+def adopting():
+    """Let this process adopt orphans, as a side of a gate does."""
+    adopt_orphans()
+    yield
+    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
 
 
 def work():
@@ -115,9 +128,8 @@ for line in sys.stdin:
 
 @pytest.mark.parametrize("scheduled", ["fifo", "usual"])
 @pytest.mark.parametrize("started_by", ["itself", "a process that has ended"])
-def test_time_that_an_own_process_takes_on_the_core_counts(one_core, scheduled, started_by):
+def test_time_that_an_own_process_takes_on_the_core_counts(one_core, adopting, scheduled, started_by):
     """With real-time priority the helper takes the core at once. Then the action only waits for a core."""
-    adopt_orphans()
     command = [sys.executable, "-S", "-c", HELPER.format(work_s=WORK_S), scheduled, started_by]
     started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     asks, answers = started.stdin, started.stdout
