@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from dpbench.errors import GateError
+from dpbench.gate.revisions import OF_GIT
 from dpbench.processes.fence import SCRATCH
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
@@ -21,8 +22,6 @@ from dpbench.processes.wrapper_of import built_of, scratch_of
 
 _TIMEOUT_S = 3600.0
 _SHOWN_LINES = 8
-_OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
-"""git sets these for hooks. A build would read the user's repository instead of its own."""
 
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
@@ -50,4 +49,4 @@ def _environment(scratch: Path) -> list[str]:
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     fixed = {"PATH": path, SCRATCH: str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    return [*(f"--unset={name}" for name in _OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]
+    return [*(f"--unset={name}" for name in OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]

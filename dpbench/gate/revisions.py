@@ -18,6 +18,8 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Revision
 from dpbench.text.outside import one_line
 
+OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+"""git sets these variables for hooks. They mean the user's repository, whatever folder git is started in."""
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
 """How the files of `--markdown` and `--junit` begin."""
@@ -40,8 +42,9 @@ class Repository:
     """The git repository that contains `folder`. Raises GateError if there is none."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder
-        self.root = Path(self._git("rev-parse", "--show-toplevel", what=f"{str(folder)!r} is in no git repository"))
+        words, what = ("rev-parse", "--show-toplevel", "--absolute-git-dir"), f"{str(folder)!r} is in no git repository"
+        root, _, directory = _run_git(("-C", str(folder)), *words, what=what).partition("\n")
+        self.root, self._where = Path(root), _where(root, directory)
 
     def resolve(self, option: str, revision: str) -> Revision:
         """Find the commit that `revision` names.
@@ -99,13 +102,13 @@ class Repository:
     def write_commit(self, commit: str, folder: Path) -> None:
         """Write a checkout of a commit into `folder`, which is made: its files, its submodules, a `.git` of its own."""
         with _reporting_disk_errors(folder):
-            _check_out(("-C", str(self.root)), commit, folder.absolute())
+            _check_out(self._where, commit, folder.absolute())
 
     def write_working_tree(self, folder: Path) -> None:
         """Write the present files that git does not ignore into `folder`, which is made, and a `.git` of its own."""
         listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard", what="git ls-files failed")
         entries = self._git("ls-files", "-z", "--stage", what="git ls-files failed")
-        where = ("-C", str(self.root))
+        where = self._where
         with _reporting_disk_errors(folder):
             _make_repository(where, self._git("rev-parse", "HEAD", what="HEAD has no commit"), folder)
             index, what = folder.absolute() / ".git/index", "git update-index failed"
@@ -119,7 +122,12 @@ class Repository:
                     Repository(source).write_working_tree(target)
 
     def _git(self, *words: str, what: str) -> str:
-        return _run_git(("-C", str(self.root)), *words, what=what)
+        return _run_git(self._where, *words, what=what)
+
+
+def _where(root: str, directory: str) -> tuple[str, ...]:
+    """Return the options of git that mean a repository, wherever git is started."""
+    return ("-C", root, "--git-dir", directory, "--work-tree", root)
 
 
 def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = None, text: str | None = None) -> str:
@@ -127,7 +135,9 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 
     `where` are the options that say which repository. Raises GateError with `what` and git's own reason.
     """
-    environment = os.environ | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
+    is_known = "--git-dir" in where or "init" in words
+    environment = {name: value for name, value in os.environ.items() if not (is_known and name in OF_GIT)}
+    environment |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
     command = ["git", *where, *_SETTINGS, *words]
     given = None if text is None else os.fsencode(text)
     try:
@@ -143,7 +153,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
     """Write a commit of the repository `where` into `folder` as a checkout has it. No hook of git runs."""
     _make_repository(where, commit, folder)
-    tree, what = ("--work-tree", str(folder)), f"{commit[:10]}: its files cannot be written"
+    tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{commit[:10]}: its files cannot be written"
     words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
     _run_git((*where, *tree), *words, what=what, index=folder / ".git/index")
     entries = _run_git(where, "ls-tree", "-r", "-z", commit, what=what)
@@ -151,7 +161,7 @@ def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
         module, target = _module(where, commit, path), folder / path
         if module is not None and target.resolve() == folder.resolve() / path:
             # the module's own core.worktree is a folder that may be gone
-            _check_out(("--git-dir", str(module), "--work-tree", str(target)), pinned, target)
+            _check_out(_where(str(target), str(module)), pinned, target)
 
 
 def _submodules(entries: str) -> dict[str, str]:

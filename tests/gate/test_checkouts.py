@@ -199,6 +199,35 @@ def test_a_shallow_clone_and_a_linked_worktree_serve(folder, tmp_path):
         assert git(tmp_path / f"from {name}", "rev-list", "--count", "HEAD") == ("1" if name == "shallow" else "2")
 
 
+@pytest.mark.parametrize("revision", ["HEAD", "worktree"])
+def test_variables_of_a_git_hook_lead_nowhere_else(folder, tmp_path, monkeypatch, revision):
+    """In a hook of a linked worktree these are absolute. Those of another repository must not count."""
+    commit_of = git(folder, "rev-parse", "HEAD")
+    git(tmp_path, "init", "--quiet", "other")
+    before = contents(tmp_path / "other"), contents(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GIT_DIR", str(folder / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(folder))
+    repository = Repository(folder)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(tmp_path / "other/.git/objects"))
+    if revision == "worktree":
+        repository.write_working_tree(tmp_path / "new")
+    else:
+        repository.write_commit(commit_of, tmp_path / "new")
+    assert (tmp_path / "new/bench/b.py").exists()
+    assert (tmp_path / "new/.git/HEAD").read_text().strip() == commit_of
+    assert (contents(tmp_path / "other"), contents(folder)) == before
+
+
+def test_a_repository_whose_git_directory_is_elsewhere_serves(folder, tmp_path):
+    git(tmp_path, "clone", "--quiet", "--separate-git-dir", str(tmp_path / "aside"), str(folder), "clone")
+    git(tmp_path / "clone", "config", "extensions.worktreeConfig", "true")
+    Repository(tmp_path / "clone").write_commit(git(folder, "rev-parse", "HEAD"), tmp_path / "new")
+    assert (tmp_path / "new/bench/b.py").exists()
+
+
 def test_a_repository_of_the_other_hash_serves(tmp_path):
     folder = tmp_path / "sha256"
     folder.mkdir()
