@@ -7,8 +7,8 @@ The wall clock stops while this thread waits for a core:
 
 CPU time would also leave out sleeps, and with them all waits for a lane or a device. The kernel counts the nanoseconds
 in which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second
-field). If this process' own threads, or processes that it started, ran meanwhile, the wait counts: a step that takes
-its own core away pays for it.
+field). If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away
+pays for it. A gate's coordinator adds the time that living children have taken (`processes/child/forks.py`).
 
 Time that a hypervisor takes cannot be seen, so it counts too.
 """
@@ -62,8 +62,8 @@ def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
 def counted_s(wall_s: float, ran_s: float, waited_s: float, others_s: float) -> float:
     """Return the wall clock's seconds less the waits that other processes caused. Pure.
 
-    `others_s` are the CPU seconds of this process' other threads and of the processes that it started. The result is at
-    least `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core
+    `others_s` are the CPU seconds of this process' other threads and of its ended children. The result is at least
+    `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core
     away, both may show that nothing ran. Then the wall clock counts in full.
     """
     left_s = max(wall_s - max(0.0, waited_s - others_s), min(ran_s, wall_s))
@@ -88,25 +88,20 @@ def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
 
 
 def _others_s() -> float:
-    """Return the CPU seconds of all other threads of this process, and of the processes that it started."""
+    """Return the CPU seconds of all other threads of this process, and of its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime + descendants_s()
+    return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime
 
 
-def descendants_s(pid: int | None = None) -> float:
-    """Return the CPU seconds of the living descendants of a process, or of this one.
+def descendants_s(pid: int) -> float:
+    """Return the CPU seconds of the living descendants of a process.
 
-    0 if it has none, or if the kernel does not list them (CONFIG_PROC_CHILDREN).
+    0 if the kernel does not list them (CONFIG_PROC_CHILDREN).
     """
-    if pid is None:
-        try:  # one system call, so that a step without children pays no more
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return 0.0
     total_s = 0.0
     with suppress(OSError):  # a process or a thread has ended
-        for thread in os.listdir(f"/proc/{pid or 'self'}/task"):
-            for child in map(int, Path(f"/proc/{pid or 'self'}/task/{thread}/children").read_text().split()):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()):
                 total_s += process_s(child) + descendants_s(child)
     return total_s
 

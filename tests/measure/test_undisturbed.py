@@ -1,6 +1,5 @@
 """Times without the waits that other processes cause."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,11 +10,9 @@ import zlib
 
 import pytest
 
-from dpbench.measure.undisturbed import counted_s, descendants_s, undisturbed
-from dpbench.processes.process_tree import adopt_orphans
+from dpbench.measure.undisturbed import counted_s, undisturbed
 
 SPIN = "while True: pass"
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 WORK_S = 0.3
 
 
@@ -51,14 +48,6 @@ def neighbour(one_core):
     found = subprocess.run([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE, check=True)
     yield
     os.kill(int(found.stdout), signal.SIGKILL)
-
-
-@pytest.fixture
-def adopting():
-    """Let this process adopt orphans, as a side of a gate does."""
-    adopt_orphans()
-    yield
-    assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
 
 
 def work():
@@ -108,47 +97,6 @@ def test_time_that_an_own_thread_takes_on_the_core_counts(one_core):
         stop.set()
         crowding.join()
     assert counted > 0.9 * 2 * WORK_S
-
-
-HELPER = """
-import os, sys, time
-if sys.argv[2] != "itself" and os.fork():
-    os._exit(0)
-try:
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5 if sys.argv[1] == "fifo" else 0))
-except OSError:
-    pass
-for line in sys.stdin:
-    until_s = time.thread_time() + {work_s}
-    while time.thread_time() < until_s:
-        pass
-    print(flush=True)
-"""
-
-
-@pytest.mark.parametrize("scheduled", ["fifo", "usual"])
-@pytest.mark.parametrize("started_by", ["itself", "a process that has ended"])
-def test_time_that_an_own_process_takes_on_the_core_counts(one_core, adopting, scheduled, started_by):
-    """With real-time priority the helper takes the core at once. Then the action only waits for a core."""
-    command = [sys.executable, "-S", "-c", HELPER.format(work_s=WORK_S), scheduled, started_by]
-    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    asks, answers = started.stdin, started.stdout
-
-    def handed_on():
-        print("go", file=asks, flush=True)
-        work()
-        answers.readline()
-
-    with asks, answers:
-        handed_on()  # the helper has started
-        counted, _ = timed(handed_on)
-    assert counted > 0.9 * 2 * WORK_S
-    assert descendants_s() >= 2 * WORK_S
-    started.wait()
-    os.wait() if started_by != "itself" else None
-    with pytest.raises(ChildProcessError):
-        os.wait()
-    assert descendants_s() == 0
 
 
 def test_cpu_time_of_ended_children_counts(one_core):

@@ -63,8 +63,7 @@ class Fork:
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
         """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
 
-        The own clock leaves out waits for a core, but not while processes have it that the side started. Raises
-        SideError.
+        Both leave out waits for a core, but not those for processes that the side has started. Raises SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
@@ -73,12 +72,14 @@ class Fork:
             self.pipe.send(json.dumps({"steps": steps, "number": number}).encode())
         message = self._message()
         wall_s, waits_s = time.perf_counter() - start_s, self.waited_s() - waits_s
-        outside_s = wall_s - max(0.0, waits_s - (self.helpers_s() - helpers_s))
-        return self._report(message, max(1, steps)).steps_s, outside_s
+        hidden_s = min(waits_s, max(0.0, self.helpers_s() - helpers_s))
+        block = self._report(message, max(1, steps)).steps_s
+        hidden_in_step_s = hidden_s / (len(block) * number)
+        return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
 
     def helpers_s(self) -> float:
         """Return the CPU seconds of all processes that sides have started. The other sides sleep in a block."""
-        return descendants_s() - process_s(self.pid)
+        return descendants_s(os.getpid()) - process_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
         """Return the side's next report, which must have so many times. Raises SideError."""
