@@ -72,7 +72,6 @@ def side(scheduled, started_by, gives_up_orphans):
 def test_a_helpers_work_counts(scheduled, started_by, gives_up_orphans):
     with forked(SideName.HEAD, side(scheduled, started_by, gives_up_orphans), 30.0) as fork:
         fork.receive()
-        block, outside_s = fork.take(3)
+        block, _ = fork.take(3)
         assert descendants_s(os.getpid()) > 3 * 2 * WORK_S
     assert min(block) > 0.9 * 2 * WORK_S
-    assert outside_s > 0.6 * 3 * 2 * WORK_S  # less what this process waited for a core
