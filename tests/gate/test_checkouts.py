@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from dpbench.errors import GateError
 from dpbench.gate.contents import contents, first_change
 from dpbench.gate.revisions import Repository
 from tests.cli.repositories import git
@@ -187,6 +188,16 @@ def test_filters_and_line_ends_are_those_of_the_users_own_checkout(folder, writt
     new = written()
     assert (new / "text.txt").read_text() == "$FORMAT:%H$\n"
     assert (new / "run.sh").read_bytes().endswith(b"\r\n")
+
+
+def test_a_filter_that_fails_is_one_line_with_the_reason_of_git(folder, written):
+    (folder / ".gitattributes").write_text("*.txt filter=large\n")
+    commit(folder, "filtered")
+    git(folder, "config", "filter.large.smudge", "false")
+    git(folder, "config", "filter.large.required", "true")
+    with pytest.raises(GateError, match=r"^[0-9a-f]{10}: its files cannot be written; git: .*") as raised:
+        written()
+    assert "\n" not in str(raised.value)
 
 
 def test_a_shallow_clone_and_a_linked_worktree_serve(folder, tmp_path):
