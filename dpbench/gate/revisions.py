@@ -153,7 +153,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
     """Write a commit of the repository `where` into `folder` as a checkout has it. No hook of git runs."""
     _make_repository(where, commit, folder)
-    tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{commit[:10]}: its files cannot be written"
+    tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{str(folder)!r}: {commit[:10]} cannot be written"
     words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
     _run_git((*where, *tree), *words, what=what, index=folder / ".git/index")
     entries = _run_git(where, "ls-tree", "-r", "-z", commit, what=what)

@@ -53,7 +53,7 @@ def written(folder, tmp_path):
 
 @pytest.mark.parametrize("revision", ["HEAD", "worktree"])
 def test_attributes_of_archives_do_not_count_and_modes_stay(folder, written, revision):
-    (folder / "text.txt").touch()  # `git status` would refresh the index
+    os.utime(folder / "text.txt", (1, 1))  # `git status` would refresh the index
     new = written(revision)
     assert (new / "bench/b.py").read_text() == (new / "version.txt").read_text() == "$Format:%H$\n"
     assert os.access(new / "run.sh", os.X_OK)
@@ -195,7 +195,7 @@ def test_a_filter_that_fails_is_one_line_with_the_reason_of_git(folder, written)
     commit(folder, "filtered")
     git(folder, "config", "filter.large.smudge", "false")
     git(folder, "config", "filter.large.required", "true")
-    with pytest.raises(GateError, match=r"^[0-9a-f]{10}: its files cannot be written; git: .*") as raised:
+    with pytest.raises(GateError, match=r": [0-9a-f]{10} cannot be written; git: .*") as raised:
         written()
     assert "\n" not in str(raised.value)
 

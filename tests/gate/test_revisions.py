@@ -201,7 +201,7 @@ def test_changed_files_are_named_except_results(folder, results):
 def test_no_repository_an_unknown_commit_and_a_missing_git_raise(tmp_path, folder, monkeypatch):
     with pytest.raises(GateError, match="is in no git repository"):
         Repository(tmp_path)
-    with pytest.raises(GateError, match=r"^0123456789: its files cannot be written; git: "):
+    with pytest.raises(GateError, match=r"/x': 0123456789 cannot be written; git: "):
         Repository(folder).write_commit("0123456789" * 4, tmp_path / "x")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GateError, match=r"git cannot be started: .*; allowed: git on the PATH"):
