@@ -5,6 +5,7 @@ parameters and marks are in force then, and stay so until the function has been 
 """
 
 import io
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -183,6 +184,7 @@ def _run(commit: Path, words: list[str], plugin: object) -> int:
         "-Wignore::pytest.PytestAssertRewriteWarning"
     ]  # dpbench, whose plugin pytest loads, is imported already
     options += ["--timeout=0"] if find_spec("pytest_timeout") else []  # the gate has its own limit
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a gate that a worker of xdist runs measures too
     with chdir(commit), redirect_stderr(io.StringIO()) as errors:
         code = int(pytest.main([*options, *words], plugins=[plugin]))
     lines = [re.sub("^(ERROR:|E) ", "", line).strip() for line in errors.getvalue().splitlines() if line.strip()]
