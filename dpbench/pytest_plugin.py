@@ -98,7 +98,7 @@ class _Held:
         self._compares = bool(config.getoption("benchmark_compare"))
         self._baselines: dict[str, Figures] = {}
         self._rows: list[BenchmarkRow] = []
-        self._deselected: set[str] = set()
+        self._ran: set[str] = set()
         self._missed: list[str] = []
         self._other: Any = None
         self._regressions: list[tuple[str, str]] = []
@@ -159,11 +159,11 @@ class _Held:
         except BaselineError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}") from error
 
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._deselected.update(item.nodeid for item in items)
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._ran.add(nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the session if a baseline's test is gone or was skipped, or if pytest-benchmark found a regression.
+        """Fail the session if a baseline's test ran unmeasured, or if pytest-benchmark found a regression.
 
         For --benchmark-compare-fail, pytest-benchmark raises an error in its own summary. pytest then prints a
         traceback in place of the failures. So these regressions become lines of this plugin's summary.
@@ -171,11 +171,10 @@ class _Held:
         if self._rows and self._other is not None:
             self._regressions, self._other.performance_regressions = self._other.performance_regressions, []
             _fail(session, bool(self._regressions))
-        if not (_measures(self._config) and _ran_to_its_end(session)):
-            return
-        done = {row.name for row in self._rows} | self._deselected
-        self._missed = [name for name in self._baselines if name not in done and _is_selected(name, session)]
-        _fail(session, bool(self._missed))
+        if _measures(self._config):
+            missed = self._ran.difference(row.name for row in self._rows)
+            self._missed = [name for name in self._baselines if name in missed]
+            _fail(session, bool(self._missed))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         from dpbench.report.device_table import benchmark_lines
@@ -252,35 +251,10 @@ def _fail(session: pytest.Session, is_failed: bool) -> None:
 
 
 def _measures(config: pytest.Config) -> bool:
-    """Return whether this session measures all that it selects.
+    """Return whether this session measures the tests that it runs.
 
-    `--lf` leaves out tests without deselecting them.
+    pytest-benchmark switches itself off under xdist too.
     """
-    is_off = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
-    is_skipped = config.getoption("benchmark_skip") and not config.getoption("benchmark_only")
-    others = any(config.getoption(name, default=False) for name in ("collectonly", "setuponly", "setupplan", "lf"))
-    return not (is_off or is_skipped or others)
-
-
-def _ran_to_its_end(session: pytest.Session) -> bool:
-    """Return whether all tests ran.
-
-    After -x, an interrupt or a collection error they did not, and pytest fails.
-    """
-    ends = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-    return session.exitstatus in ends and not session.shouldfail
-
-
-def _is_selected(name: str, session: pytest.Session) -> bool:
-    """Return whether the command line's paths and names select a test of this name."""
-    for argument in session.config.args:
-        path, _, test = argument.partition("::")
-        full = session.config.invocation_params.dir / path
-        try:
-            where = full.resolve().relative_to(session.config.rootpath.resolve()).as_posix()
-        except ValueError:
-            continue
-        wanted = f"{where}::{test}" if test else where
-        if wanted in (".", name) or name.startswith((f"{wanted}/", f"{wanted}::", f"{wanted}[")):
-            return True
-    return False
+    session: Any = config._benchmarksession  # type: ignore[attr-defined]
+    only_set_up = any(config.getoption(name) for name in ("setuponly", "setupplan"))
+    return not (session.disabled or session.skip or only_set_up)

@@ -4,7 +4,7 @@
     base-built/       what the build command installed
     base-scratch/     what benchmarks write
 
-`git archive` has no `.git`, so tools that read a version from it are given one. It is equal on both sides.
+A commit's folder has a `.git`, from which tools read the version that a checkout has.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from dpbench.errors import GateError
+from dpbench.gate.revisions import OF_GIT
 from dpbench.processes.fence import SCRATCH
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
@@ -21,9 +22,6 @@ from dpbench.processes.wrapper_of import built_of, scratch_of
 
 _TIMEOUT_S = 3600.0
 _SHOWN_LINES = 8
-_VERSION = "0.0"
-_FIXED_VERSIONS = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PBR_VERSION", "PDM_BUILD_SCM_VERSION")
-"""setuptools_scm and hatch-vcs read the first one."""
 
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
@@ -45,11 +43,10 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
 
 
 def _environment(scratch: Path) -> list[str]:
-    """Return assignments for `env`: this Python's pip first, temporary files in the gate's folder, and a version.
+    """Return arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's.
 
     A build runs the commit's code, so it is fenced too.
     """
-    versions = {name: _VERSION for name in _FIXED_VERSIONS if name not in os.environ}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     fixed = {"PATH": path, SCRATCH: str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    return [f"{name}={value}" for name, value in {**fixed, **versions}.items()]
+    return [*(f"--unset={name}" for name in OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]

@@ -48,7 +48,8 @@ def overall_verdict(
 
     SLOWER if any finding is a regression that is neither accepted nor traded. Else UNDECIDED if a benchmark is, and is
     not accepted, or if tier 0 has a `gap`. Without times (`is_timed`), counters that times could trade are UNDECIDED.
-    `new` are the names of benchmarks that base does not have. `compared` is False if there are no others.
+    `new` are the names of benchmarks that base does not have. `compared` is False if there are no others. Without
+    anything compared or new the verdict is UNDECIDED.
     """
     worse = [change for change in counters if _is_open(change)]
     open_question = _open_question(worse, counters) if not is_timed else None
@@ -56,10 +57,15 @@ def overall_verdict(
         return Verdict.SLOWER, "; ".join(reasons)
     undecided = [time for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
     gaps = [_names([_between(time) for time in undecided])] if undecided else []
-    gaps += [reason for reason in (open_question, gap) if reason]
+    gaps += [reason for reason in (open_question, gap, None if compared or new else "nothing was compared") if reason]
     if gaps:
         return Verdict.UNDECIDED, "; ".join(gaps)
     return Verdict.PASS, "; ".join(_passing(counters, times, drifts, new, compared=compared))
+
+
+def named(what: str, names: Sequence[str]) -> str | None:
+    """Return ``2 left out: a, b`` for `what` and the names, or None if there are none. Pure."""
+    return f"{len(names)} {what}: {_names(names)}" if names else None
 
 
 def _is_open(change: CounterChange) -> bool:

@@ -51,7 +51,8 @@ class GateRequest:
 class Prepared:
     """The checked request.
 
-    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
+    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own. `lost`
+    and `left_out` are those of `Chosen`.
     """
 
     repository: Repository
@@ -63,6 +64,8 @@ class Prepared:
     history: History
     notes: tuple[str, ...]
     new: tuple[Benchmark, ...] = ()
+    lost: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def without_new(self, sides: Comparable) -> "Prepared":
         """Return the same request without its new benchmarks, which are named in `new` and in the notes."""
@@ -74,7 +77,8 @@ class Prepared:
         benchmarks = (*self.settings.benchmarks, *chosen.both.values())
         settings = self.settings.model_copy(update={"benchmarks": benchmarks})
         new, notes = (*self.new, *chosen.new.values()), (*self.notes, *chosen.notes)
-        return replace(self, settings=settings, new=new, notes=notes)
+        lost, left_out = tuple(dict.fromkeys(chosen.lost)), tuple(dict.fromkeys(chosen.left_out))
+        return replace(self, settings=settings, new=new, notes=notes, lost=lost, left_out=left_out)
 
 
 def prepare(request: GateRequest, launch: Launcher) -> Prepared:

@@ -1,18 +1,16 @@
 """Write commits into folders, without touching the user's working tree, index or worktrees.
 
-`git archive` writes the files of a commit and records nothing in the repository. So a gate that is killed leaves no
-worktree to prune. It leaves its temporary folder, unlocked, and the next gate removes that.
+git writes a commit's files with an index of the gate's own, and records nothing in the repository. So a gate that is
+killed leaves no worktree to prune. It leaves its temporary folder, unlocked, and the next gate removes that.
 """
 
 import fcntl
-import io
 import os
 import re
 import shutil
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,10 +18,23 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Revision
 from dpbench.text.outside import one_line
 
+OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+"""git sets these variables for hooks. They mean the user's repository, whatever folder git is started in."""
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
 """How the files of `--markdown` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
+_SHA256_DIGITS, _SUBMODULE = 64, "160000 "
+_SETTINGS = (
+    "--no-optional-locks",  # `git status` would write the user's index
+    *("-c", "log.showSignature=false"),
+    *("-c", "color.ui=false"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),  # writing an index runs a hook, whose file the commit may hold
+    *("-c", "core.sparseCheckout=false"),
+    *("-c", "core.splitIndex=false"),  # its shared part would lie in the user's repository
+)
+"""What makes git print the same, and write whole commits, whatever the user's settings are."""
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
 
@@ -31,8 +42,9 @@ class Repository:
     """The git repository that contains `folder`. Raises GateError if there is none."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder
-        self.root = Path(self._git("rev-parse", "--show-toplevel", what=f"{str(folder)!r} is in no git repository"))
+        words, what = ("rev-parse", "--show-toplevel", "--absolute-git-dir"), f"{str(folder)!r} is in no git repository"
+        root, _, directory = _run_git(("-C", str(folder)), *words, what=what).partition("\n")
+        self.root, self._where = Path(root), _where(root, directory)
 
     def resolve(self, option: str, revision: str) -> Revision:
         """Find the commit that `revision` names.
@@ -88,42 +100,112 @@ class Repository:
         return {line.split()[0]: float(line.split()[1]) for line in listed.splitlines()}
 
     def write_commit(self, commit: str, folder: Path) -> None:
-        """Write the files of a commit into `folder`, which is made."""
-        done = subprocess.run(
-            ["git", "-C", str(self.root), "archive", "--format=tar", commit], capture_output=True, check=False
-        )
-        if done.returncode:
-            raise GateError(f"{commit[:10]}: git archive failed: {_last_line(done.stderr.decode(errors='replace'))}")
-        try:
-            tar = tarfile.open(fileobj=io.BytesIO(done.stdout))  # noqa: SIM115  # `with` below closes it
-        except tarfile.ReadError:  # a commit without files
-            raise GateError(f"{commit[:10]}: holds no files; allowed: a commit with a wrapper") from None
-        with _reporting_disk_errors(folder), tar:
-            try:
-                tar.extractall(folder, filter="tar")  # keeps links that lead out of the folder, as a checkout does
-            except tarfile.TarError as error:  # such as a folder with the name of a link
-                text = f"{commit[:10]}: {error}; allowed: a commit whose files a folder can hold"
-                raise GateError(one_line(text)) from error
+        """Write a checkout of a commit into `folder`, which is made: its files, its submodules, a `.git` of its own."""
+        with _reporting_disk_errors(folder):
+            _check_out(self._where, commit, folder.absolute())
 
     def write_working_tree(self, folder: Path) -> None:
-        """Write the present files that git does not ignore into `folder`, which is made."""
+        """Write the present files that git does not ignore into `folder`, which is made, and a `.git` of its own."""
         listed = self._git("ls-files", "-z", "--cached", "--others", "--exclude-standard", what="git ls-files failed")
+        entries = self._git("ls-files", "-z", "--stage", what="git ls-files failed")
+        where = self._where
         with _reporting_disk_errors(folder):
+            _make_repository(where, self._git("rev-parse", "HEAD", what="HEAD has no commit"), folder)
+            index, what = folder.absolute() / ".git/index", "git update-index failed"
+            _run_git(where, "update-index", "-z", "--index-info", what=what, index=index, text=entries)
             for name in filter(None, listed.split("\0")):
                 source, target = self.root / name, folder / name
                 if source.is_file() or source.is_symlink():
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source, target, follow_symlinks=False)
+                    shutil.copy(source, target, follow_symlinks=False)
+                elif name in _submodules(entries) and (source / ".git").exists():
+                    Repository(source).write_working_tree(target)
 
     def _git(self, *words: str, what: str) -> str:
-        try:
-            done = subprocess.run(["git", "-C", str(self.root), *words], capture_output=True, check=False)
-        except OSError as error:
-            raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
-        if done.returncode:
-            reason = os.fsdecode(done.stderr).partition("\n")[0]
-            raise GateError(f"{what}; git: {reason}" if reason else what)
-        return os.fsdecode(done.stdout).rstrip("\n")  # file names and subjects may have any encoding
+        return _run_git(self._where, *words, what=what)
+
+
+def _where(root: str, directory: str) -> tuple[str, ...]:
+    """Return the options of git that mean a repository, wherever git is started."""
+    return ("-C", root, "--git-dir", directory, "--work-tree", root)
+
+
+def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = None, text: str | None = None) -> str:
+    """Return what git prints, whatever the user's settings are. It writes no file of the repository but `index`.
+
+    `where` are the options that say which repository. Raises GateError with `what` and git's own reason.
+    """
+    is_known = "--git-dir" in where or "init" in words
+    environment = {name: value for name, value in os.environ.items() if not (is_known and name in OF_GIT)}
+    environment |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
+    command = ["git", *where, *_SETTINGS, *words]
+    given = None if text is None else os.fsencode(text)
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, env=environment, input=given)
+    except OSError as error:
+        raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
+    if done.returncode:
+        reason = os.fsdecode(done.stderr).partition("\n")[0]
+        raise GateError(one_line(f"{what}; git: {reason}") if reason else what)
+    return os.fsdecode(done.stdout).rstrip("\n")  # file names and subjects may have any encoding
+
+
+def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
+    """Write a commit of the repository `where` into `folder` as a checkout has it. No hook of git runs."""
+    _make_repository(where, commit, folder)
+    tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{str(folder)!r}: {commit[:10]} cannot be written"
+    words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
+    _run_git((*where, *tree), *words, what=what, index=folder / ".git/index")
+    entries = _run_git(where, "ls-tree", "-r", "-z", commit, what=what)
+    for path, pinned in _submodules(entries).items():
+        module, target = _module(where, commit, path), folder / path
+        if module is not None and target.resolve() == folder.resolve() / path:
+            # the module's own core.worktree is a folder that may be gone
+            _check_out(_where(str(target), str(module)), pinned, target)
+
+
+def _submodules(entries: str) -> dict[str, str]:
+    """Return the commits of submodules by their paths, from what ls-tree or ls-files prints with -z. Pure."""
+    links = [entry.partition("\t") for entry in entries.split("\0") if entry.startswith(_SUBMODULE)]
+    return {path: next(word for word in words.split() if _HASH.fullmatch(word)) for words, _, path in links}
+
+
+def _module(where: Sequence[str], commit: str, path: str) -> Path | None:
+    """Return the git directory of a commit's submodule in this repository; None if it was never initialised here."""
+    named = ("config", "-z", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    with suppress(GateError):  # the commit has no .gitmodules, or no such path in it
+        for entry in _run_git(where, *named, what="").split("\0"):
+            key, _, value = entry.partition("\n")
+            name = key.removeprefix("submodule.").removesuffix(".path")
+            if value == path and ".." not in Path(name).parts and not Path(name).is_absolute():
+                modules = (_git_path(where, f"modules/{name}"), Path(where[1], path, ".git"))
+                return next(filter(Path.is_dir, modules), None)
+    return None
+
+
+def _make_repository(where: Sequence[str], commit: str, folder: Path) -> None:
+    """Make `folder` with a `.git` that has the commit as HEAD, all branches and tags, and borrows all objects.
+
+    Tools that read a version or the list of files find what a checkout has. It is a folder of the gate's own: only its
+    list of alternates names the user's repository.
+    """
+    what = f"{commit[:10]}: no repository can be made in {str(folder)!r}"
+    kind = "sha256" if len(commit) == _SHA256_DIGITS else "sha1"
+    folder.mkdir(parents=True, exist_ok=True)
+    _run_git(("-C", str(folder)), "init", "--quiet", "--template=", f"--object-format={kind}", what=what)
+    refs = _run_git(where, "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags", what=what)
+    (folder / ".git/packed-refs").write_bytes(os.fsencode(f"{refs}\n"))
+    (folder / ".git/HEAD").write_text(f"{commit}\n")
+    (folder / ".git/objects/info").mkdir(exist_ok=True)
+    (folder / ".git/objects/info/alternates").write_text(f"{_git_path(where, 'objects')}\n")
+    if (shallow := _git_path(where, "shallow")).exists():
+        shutil.copyfile(shallow, folder / ".git/shallow")
+
+
+def _git_path(where: Sequence[str], name: str) -> Path:
+    """Return the path of a part of a repository. git prints it relative to the folder of ``-C``."""
+    printed = _run_git(where, "rev-parse", "--git-path", name, what=f"{name}: not found")
+    return Path(where[1], printed).resolve()
 
 
 @contextmanager
@@ -179,7 +261,3 @@ def _is_gates_own(file: Path) -> bool:
     except OSError:
         return False
     return begin.startswith(_COMMENT) or (begin.startswith(b"<?xml") and _JUNIT in begin)
-
-
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["without a reason"])[-1]

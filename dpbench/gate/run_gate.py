@@ -14,11 +14,11 @@ from dpbench.gate.false_alarms import measured_false_alarms
 from dpbench.gate.history import append_history, history_line, history_path, read_records, series_of
 from dpbench.gate.judgement import Drift, Judgement, Revision, Verdict
 from dpbench.gate.new_benchmarks import check_new, comparable
-from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
+from dpbench.gate.overall_verdict import apply_accepted, named, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import WORKTREE, GateRequest, Prepared, prepare, write_sides
 from dpbench.gate.revisions import gate_folder
 from dpbench.gate.scripts import compare_scripts
-from dpbench.gate.settings import BorrowedBenchmark, Settings
+from dpbench.gate.settings import LIMIT_S, BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
@@ -92,6 +92,7 @@ def _look_up(request: GateRequest, settings: Settings, sides: Sides, launch: Lau
     progress("looking for the benchmarks of base and of head")
     chosen = look_up(settings.borrowed, sides.base, sides.head, launch)
     valued = [name for name, benchmark in chosen.both.items() if benchmark.is_value and 0 not in request.tiers]
+    chosen.left_out += valued
     chosen.notes += [f"{name}: not compared: values are of tier 0" for name in valued]
     return chosen
 
@@ -100,10 +101,13 @@ def _counters(request: GateRequest, prepared: Prepared, sides: Sides, launch: La
     progress("counting one step of base and of head")
     benchmarks = prepared.settings.benchmarks
     scripts = prepared.settings.scripts
-    all_lent = (benchmarks or scripts) and all(isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks)
+    all_lent = (benchmarks or scripts or prepared.lost) and all(
+        isinstance(benchmark, BorrowedBenchmark) for benchmark in benchmarks
+    )
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.base) and not all_lent)
     thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in benchmarks}
-    found = compare_counters(cases, sides.base, sides.head, launch, thresholds)
+    limit_s = max([each.limit_s for each in benchmarks if isinstance(each, BorrowedBenchmark)], default=LIMIT_S)
+    found = compare_counters(cases, sides.base, sides.head, launch, thresholds, limit_s=limit_s)
     if cases and not found.cases and found.gap is None and 1 not in request.tiers:
         raise GateError(f"--tiers: 0 counted nothing: {found.notes[0]}; allowed: a benchmark that can be counted, or 1")
     if scripts:
@@ -150,13 +154,13 @@ def _judgement(
         blames=counters.blames,
         counted_cases=counters.cases,
         new=[*(benchmark.name for benchmark in prepared.new), *counters.new],
-        gap=counters.gap,
+        gap="; ".join(filter(None, [counters.gap, named("skipped or gone on head", prepared.lost)])) or None,
         is_timed=1 in request.tiers,
         compared=bool(counters.cases or judgements or 2 in request.tiers),
     )
     return Judgement(
         verdict=verdict,
-        why=why,
+        why="; ".join(filter(None, [why, named("left out", prepared.left_out)])),
         base=prepared.base,
         head=prepared.head,
         tiers=request.tiers,

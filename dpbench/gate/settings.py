@@ -184,8 +184,15 @@ class ScriptBenchmark(_Frozen):
         return " ".join([self.script, *self.args])
 
 
+LIMIT_S = 120.0
+"""The time that one process has for a benchmark, in seconds, unless the suite's own limit is longer."""
+
+
 class BorrowedBenchmark(Benchmark):
-    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time."""
+    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time.
+
+    `limit_s` is the time that a process of it has for a count or for a round.
+    """
 
     name: str
     workload: str
@@ -194,6 +201,7 @@ class BorrowedBenchmark(Benchmark):
     mode: Mode = Mode.INFER
     variant: VariantId = VariantId(VariantName.SINGLE)
     is_value: bool = False
+    limit_s: float = LIMIT_S
 
 
 def _default(

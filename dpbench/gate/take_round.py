@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dpbench.cases.case import Case
 from dpbench.errors import GateError
 from dpbench.gate.ratio import RoundRatio, ratio_of
-from dpbench.gate.settings import Benchmark, Cores
+from dpbench.gate.settings import LIMIT_S, Benchmark, BorrowedBenchmark, Cores
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
@@ -33,7 +33,6 @@ alike.
 """
 FORKS = 5
 """Forks of each side in a start-up."""
-_JOB_TIMEOUT_S = 120.0
 _CPU_SAMPLE_S = 0.2
 
 
@@ -73,12 +72,12 @@ def take_round(
     for benchmark in benchmarks:
         case, cores = benchmark.case(len(usable), lanes), quietest if benchmark.cores is Cores.ONE else tuple(usable)
         if benchmark.timed is Timed.STEP:
-            jobs.append(_step_job(benchmark.name, case, sides, cores, number))
+            jobs.append(_step_job(benchmark, case, sides, cores, number))
         else:
             _add_start_up(start_ups, _start_up_job(benchmark, case, sides, cores, number))
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
-    end = launch(LOCKSTEP, request.model_dump_json(), _JOB_TIMEOUT_S * (len(jobs) + forks))
+    end = launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
     try:
         taken = LockstepRounds.model_validate_json(end.record)
     except ValidationError:
@@ -90,15 +89,15 @@ def take_round(
     return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
 
 
-def _step_job(benchmark: str, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> LockstepJob:
+def _step_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> LockstepJob:
     return LockstepJob(
-        benchmark=benchmark,
+        benchmark=benchmark.name,
         case=case,
-        sides=sides.of(benchmark),
+        sides=sides.of(benchmark.name),
         cores=cores,
         blocks=BLOCKS,
         block_s=BLOCK_S,
-        timeout_s=_JOB_TIMEOUT_S,
+        timeout_s=benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S,
         seed=number,
         checked=number == 0,  # a commit computes the same in every round
     )
@@ -111,7 +110,7 @@ def _start_up_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[i
         sides=sides.of(benchmark.name),
         cores=cores,
         forks=FORKS,
-        timeout_s=_JOB_TIMEOUT_S,
+        timeout_s=LIMIT_S,
         seed=number,
     )
 

@@ -45,7 +45,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError
 from dpbench.gate.borrowed import settled
 from dpbench.gate.judgement import Blame, Cause, CounterChange
-from dpbench.gate.settings import Benchmark
+from dpbench.gate.settings import LIMIT_S, Benchmark
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
@@ -124,14 +124,21 @@ def plain_cases() -> tuple[Case, ...]:
 
 
 def compare_counters(
-    cases: Mapping[str, Case], base: Path, head: Path, launch: Launcher, thresholds: Mapping[str, float] | None = None
+    cases: Mapping[str, Case],
+    base: Path,
+    head: Path,
+    launch: Launcher,
+    thresholds: Mapping[str, float] | None = None,
+    *,
+    limit_s: float = LIMIT_S,
 ) -> Counters:
     """Compare the counts of these cases, by name, of the commits in these two folders.
 
-    Borrowed benchmarks are counted again if they differ. `thresholds` are of the values that they track, by case.
+    Borrowed benchmarks are counted again if they differ, head first. `thresholds` are of the values that they track, by
+    case. `limit_s` is the time for each count.
     Raises GateError if one of them cannot be counted.
     """
-    olds, news = count_sides(cases, (base, head), launch)
+    olds, news = count_sides(cases, (base, head), launch, limit_s)
     counted, notes, uncounted = 0, dict[str, None](), list[CountRecord]()
     for (name, old), new in zip(olds.items(), news.values(), strict=True):
         if old.outcome is new.outcome is Outcome.SKIPPED:
@@ -145,7 +152,7 @@ def compare_counters(
     changed = compare_records(olds, news)
     lent = {name: case for name, case in cases.items() if borrowed(case.workload)}
     differ = {name: lent[name] for name in sorted({change.benchmark for change in changed} & lent.keys())}
-    again = compare_records(*count_sides(differ, (base, head), launch))
+    again = compare_records(*reversed(count_sides(differ, (head, base), launch, limit_s)))
     kept, noise, gaps = settled([each for each in changed if each.benchmark in lent], again, thresholds or {})
     changed = [each for each in changed if each.benchmark not in lent] + kept
     notes |= dict.fromkeys(noise)
@@ -191,11 +198,13 @@ def compare_records(olds: Records, news: Records) -> list[CounterChange]:
     return [*changed, *growth_changes(list(olds.values()), list(news.values()))]
 
 
-def count_sides(cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher) -> list[Records]:
+def count_sides(
+    cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher, limit_s: float = LIMIT_S
+) -> list[Records]:
     """Return for each folder's commit the records of these cases, all counted by one child. Raises GateError."""
     jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
     try:
-        records = run_jobs(jobs, launch=launch) if jobs else ()
+        records = run_jobs(jobs, launch=launch, timeout_s=limit_s) if jobs else ()
     except CountingError as error:
         raise GateError(" ".join(str(error).split())) from error
     count = len(cases)

@@ -7,14 +7,19 @@ The wall clock stops while this thread waits for a core:
 
 CPU time would also leave out sleeps, and with them all waits for a lane or a device. The kernel counts the nanoseconds
 in which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second
-field). If this process' own threads ran meanwhile, the wait counts: a step that takes its own core away pays for it.
+field). If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away
+pays for it. A gate's coordinator adds the time that living children have taken (`processes/child/forks.py`).
 
 Time that a hypervisor takes cannot be seen, so it counts too.
 """
 
 import os
+import resource
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 _NANOSECONDS = 1e-9
 
@@ -44,23 +49,24 @@ def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
 
     def read() -> float:
         if not begun:
-            begun.append((waited_s(), time.thread_time(), _other_threads_s(), clock()))
+            begun.append((waited_s(), time.thread_time(), _others_s(), clock()))
             return 0.0
         end_s = clock()
         waits_s, ran_s, others_s, start_s = begun.pop()
-        others_s, ran_s = _other_threads_s() - others_s, time.thread_time() - ran_s
+        others_s, ran_s = _others_s() - others_s, time.thread_time() - ran_s
         return counted_s(end_s - start_s, ran_s, waited_s() - waits_s, others_s)
 
     return read
 
 
-def counted_s(wall_s: float, ran_s: float, waited_s: float, other_threads_s: float) -> float:
+def counted_s(wall_s: float, ran_s: float, waited_s: float, others_s: float) -> float:
     """Return the wall clock's seconds less the waits that other processes caused. Pure.
 
-    The result is at least `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a
-    hypervisor took the core away, both may show that nothing ran. Then the wall clock counts in full.
+    `others_s` are the CPU seconds of this process' other threads and of its ended children. The result is at least
+    `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core
+    away, both may show that nothing ran. Then the wall clock counts in full.
     """
-    left_s = max(wall_s - max(0.0, waited_s - other_threads_s), min(ran_s, wall_s))
+    left_s = max(wall_s - max(0.0, waited_s - others_s), min(ran_s, wall_s))
     return left_s if left_s > 0 else wall_s
 
 
@@ -73,9 +79,37 @@ def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
         schedstat = open(f"/proc/{thread}/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
     except OSError:
         return lambda: 0.0
-    return lambda: int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS
+
+    def read() -> float:
+        return int(os.pread(schedstat.fileno(), 64, 0).split()[1]) * _NANOSECONDS
+
+    weakref.finalize(read, schedstat.close)  # else a project whose warnings are errors sees one
+    return read
 
 
-def _other_threads_s() -> float:
-    """Return the CPU seconds of all other threads of this process."""
-    return time.process_time() - time.thread_time()
+def _others_s() -> float:
+    """Return the CPU seconds of all other threads of this process, and of its children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime
+
+
+def descendants_s(pid: int) -> float:
+    """Return the CPU seconds of the living descendants of a process.
+
+    0 if the kernel does not list them (CONFIG_PROC_CHILDREN).
+    """
+    total_s = 0.0
+    with suppress(OSError):  # a process or a thread has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()):
+                total_s += process_s(child) + descendants_s(child)
+    return total_s
+
+
+def process_s(pid: int) -> float:
+    """Return the CPU seconds of all threads of a process; 0 if it has ended, or without the kernel's counter."""
+    with suppress(OSError):
+        threads = os.listdir(f"/proc/{pid}/task")
+        counters = [Path(f"/proc/{pid}/task/{thread}/schedstat").read_text() for thread in threads]
+        return sum(int(text.split()[0]) for text in counters) * _NANOSECONDS
+    return 0.0

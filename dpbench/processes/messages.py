@@ -263,7 +263,7 @@ class Listed(Frozen):
     """A benchmark by its name in its suite. `version` is a hash of its own code, or empty if the suite has none.
 
     `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
-    owner skips it here.
+    owner skips it here. `timeouts_s` are the suite's own limits for the benchmark and for its cache, if it has some.
     """
 
     name: str
@@ -271,14 +271,19 @@ class Listed(Frozen):
     is_value: bool = False
     refused: str | None = None
     is_skipped: bool = False
+    timeouts_s: tuple[float, ...] = ()
 
 
 class Listing(Frozen):
-    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each."""
+    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each.
+
+    `notes` are on the suite as a whole.
+    """
 
     meant: tuple[Listed, ...] = ()
     all: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Listings(Frozen):

@@ -78,6 +78,11 @@ def _reap(child: psutil.Process) -> None:
         raise UnkillableError(child.pid) from None
 
 
+def adopt_orphans() -> None:
+    """Make this process the parent of all descendants whose own parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
     libc = ctypes.CDLL(None, use_errno=True)

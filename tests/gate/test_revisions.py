@@ -42,7 +42,8 @@ def results(tmp_path):
 
 
 def files(folder):
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in found if not name.startswith(".git/")}
 
 
 def test_a_revision_is_a_whole_hash_and_the_first_line_of_its_message(folder):
@@ -90,7 +91,7 @@ def test_the_base_is_where_head_left_the_branch_and_not_its_tip(folder):
     assert repository.merge_base(ancestor, feature) == ancestor
 
 
-def test_a_tree_with_a_link_and_a_folder_of_one_name_raises_and_writes_nothing_outside(folder, tmp_path):
+def test_a_tree_with_a_link_and_a_folder_of_one_name_writes_nothing_outside(folder, tmp_path):
     outside, file = tmp_path / "outside", tmp_path / "object"
     outside.mkdir()
     file.write_text(str(outside))
@@ -100,10 +101,7 @@ def test_a_tree_with_a_link_and_a_folder_of_one_name_raises_and_writes_nothing_o
     )
     tree = git(folder, "hash-object", "-t", "tree", "-w", "--literally", str(file))
     commit = git(folder, "commit-tree", tree, "-m", "bad")
-    with pytest.raises(
-        GateError, match=f"^{commit[:10]}: 'in/*' would be extracted to .*; allowed: a commit whose files"
-    ):
-        Repository(folder).write_commit(commit, tmp_path / "out")
+    Repository(folder).write_commit(commit, tmp_path / "out")
     assert list(outside.iterdir()) == []
 
 
@@ -203,7 +201,7 @@ def test_changed_files_are_named_except_results(folder, results):
 def test_no_repository_an_unknown_commit_and_a_missing_git_raise(tmp_path, folder, monkeypatch):
     with pytest.raises(GateError, match="is in no git repository"):
         Repository(tmp_path)
-    with pytest.raises(GateError, match=r"^0123456789: git archive failed: "):
+    with pytest.raises(GateError, match=r"/x': 0123456789 cannot be written; git: "):
         Repository(folder).write_commit("0123456789" * 4, tmp_path / "x")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GateError, match=r"git cannot be started: .*; allowed: git on the PATH"):

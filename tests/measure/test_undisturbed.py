@@ -1,6 +1,7 @@
 """Times without the waits that other processes cause."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,19 +17,19 @@ WORK_S = 0.3
 
 
 def test_waits_for_a_core_do_not_count():
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.0) == 1.5
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=0.0) == 1.5
 
 
 def test_waits_while_other_threads_of_the_process_ran_count():
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=0.5) == 2.0
-    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, other_threads_s=9.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=0.5) == 2.0
+    assert counted_s(wall_s=3.0, ran_s=1.0, waited_s=1.5, others_s=9.0) == 3.0
 
 
 def test_the_result_lies_between_cpu_time_and_wall_clock():
     """The kernel's counters of waits and of CPU time differ at times."""
-    assert counted_s(wall_s=3.0, ran_s=2.5, waited_s=1.0, other_threads_s=0.0) == 2.5
-    assert counted_s(wall_s=3.0, ran_s=3.1, waited_s=1.0, other_threads_s=0.0) == 3.0
-    assert counted_s(wall_s=3.0, ran_s=0.0, waited_s=0.0, other_threads_s=0.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=2.5, waited_s=1.0, others_s=0.0) == 2.5
+    assert counted_s(wall_s=3.0, ran_s=3.1, waited_s=1.0, others_s=0.0) == 3.0
+    assert counted_s(wall_s=3.0, ran_s=0.0, waited_s=0.0, others_s=0.0) == 3.0
 
 
 @pytest.fixture
@@ -42,9 +43,11 @@ def one_core():
 
 @pytest.fixture
 def neighbour(one_core):
-    with subprocess.Popen([sys.executable, "-S", "-c", SPIN]) as spinner:
-        yield
-        spinner.kill()
+    """A busy process on the core that this process has not started: its own parent has ended."""
+    start = f"import os\nif not os.fork():\n    print(os.getpid(), flush=True)\n    os.close(1)\n    {SPIN}"
+    found = subprocess.run([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE, check=True)
+    yield
+    os.kill(int(found.stdout), signal.SIGKILL)
 
 
 def work():
@@ -93,6 +96,17 @@ def test_time_that_an_own_thread_takes_on_the_core_counts(one_core):
     finally:
         stop.set()
         crowding.join()
+    assert counted > 0.9 * 2 * WORK_S
+
+
+def test_cpu_time_of_ended_children_counts(one_core):
+    code = f"import time\nuntil_s = time.thread_time() + {WORK_S}\nwhile time.thread_time() < until_s: pass"
+
+    def handed_on():
+        with subprocess.Popen([sys.executable, "-S", "-c", code]):
+            work()
+
+    counted, _ = timed(handed_on)
     assert counted > 0.9 * 2 * WORK_S
 
 

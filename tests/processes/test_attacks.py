@@ -115,7 +115,7 @@ json.dumps = twice""",
     "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 9", *DISBELIEVED),
     "halved report from the 4th block": ("json.dumps = halves", *DISBELIEVED),
     "less work from the 60th step": ("DataParallel.forward = remembers", *OK),  # the README's limit
-    "never ends": ("while True: time.sleep(1)", Outcome.TIME_OUT, "no answer in time"),
+    "never ends": ("while True: time.sleep(1)", Outcome.TIME_OUT, "no answer in"),
     "forks away": (
         """if not os.fork():
     os.setsid()

@@ -162,7 +162,7 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
     assert found[0].reason.startswith("SyntaxError: ")
     assert "SIGSEGV" in found[2].reason
     assert found[3].reason == "ValueError: not today"
-    assert found[4].reason == "no answer in time"
+    assert found[4].reason.startswith("no answer in ")
 
 
 def test_a_failure_in_a_block_is_reported(base, tmp_path):

@@ -4,6 +4,7 @@ import gc
 import io
 import itertools
 import math
+import os
 import pickle
 import shutil
 import time
@@ -17,26 +18,27 @@ from typing import Any
 
 from asv.util import load_json  # type: ignore[import-untyped]
 from asv_runner._aux import update_sys_path
+from asv_runner.benchmarks.peakmem import PeakMemBenchmark
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.timeraw import TimerawBenchmark
 from asv_runner.discovery import disc_benchmarks, get_benchmark_from_name
 from asv_runner.setup_cache import _setup_cache
 
-from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
+from dpbench.measure.borrowed.lent import PEAK_UNIT, SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
 from dpbench.measure.undisturbed import stopwatch
 
 _CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.jsonc")
 
 
-def find_asv(commit: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return all benchmarks by name, each with all its parameters, and the last lines of errors at import."""
-    folder, errors = _benchmark_folder(commit), io.StringIO()
+def find_asv(commit: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return all benchmarks by name, each with all its parameters, the last lines of errors at import, and notes."""
+    (folder, notes), errors = _enter_suite(commit), io.StringIO()
     update_sys_path(folder)
     with redirect_stderr(errors):
         found = list(disc_benchmarks(folder, ignore_import_errors=True))
     tracebacks = errors.getvalue().split("Traceback (most recent call last):\n")[1:]
     problems = [text.strip().splitlines()[-1] for text in tracebacks]
-    return {name: benchmark for benchmark in found for name in _names_of(benchmark)}, problems
+    return {name: benchmark for benchmark in found for name in _names_of(benchmark)}, problems, notes
 
 
 def why_not(benchmark: Any) -> str | None:
@@ -44,6 +46,13 @@ def why_not(benchmark: Any) -> str | None:
     if isinstance(benchmark, TimerawBenchmark):
         return "timeraw starts a process for each sample, and a gate compares calls inside lasting processes"
     return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
+
+
+def timeouts_s(commit: Path, benchmark: Any) -> tuple[float, float]:
+    """Return the suite's own limits for a benchmark and for its `setup_cache`, in seconds."""
+    default_s = float(_configuration(commit)[1].get("default_benchmark_timeout", 60))
+    own_s = default_s if benchmark.timeout is None else float(benchmark.timeout)
+    return own_s, own_s if benchmark.setup_cache_timeout is None else float(benchmark.setup_cache_timeout)
 
 
 def is_value(benchmark: Any) -> bool:
@@ -55,6 +64,7 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
 
     The current folder is where asv would run it. Folder `caches` keeps what `setup_cache` makes.
     """
+    start_bytes = peak_bytes()
     with _set_up(commit, name, caches, probe) as benchmark:
         options = benchmark._attr_sources[0]
 
@@ -62,7 +72,12 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
             if number is not None and not is_value(benchmark):
                 options.number, options.warmup_time = number, 0
                 benchmark._load_vars()
-            result = benchmark.do_run()
+            try:
+                result = benchmark.do_run()
+            except NotImplementedError as error:
+                raise SkippedError(f"its call skips it: {str(error) or type(error).__name__}") from error
+            if isinstance(benchmark, PeakMemBenchmark):
+                return Sample(peak_bytes() - start_bytes, 0, PEAK_UNIT)
             return (
                 _value(result, benchmark.unit)
                 if is_value(benchmark)
@@ -72,21 +87,45 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
         use(take)
 
 
+def peak_bytes() -> int:
+    """Return the most memory of this process so far. In a new fork that is what its parent has at that moment."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
 def _value(result: Any, unit: str) -> Sample:
     if not isinstance(result, int | float) or not math.isfinite(result):
-        raise SkippedError(f"its value is {result!r:.40}; allowed: a finite number")
+        raise BorrowedError(f"its value is {result!r:.40}; allowed: a finite number")
     return Sample(result, 0, unit)
 
 
-def _benchmark_folder(commit: Path) -> str:
-    """Return the `benchmark_dir` of the commit's asv.conf.json."""
+def _configuration(commit: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the commit's asv.conf.json and what is in it."""
     configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
     if not configs:
         raise BorrowedError("no asv.conf.json; allowed: one in the repository's root or in a folder of it")
-    folder = configs[0].parent / load_json(str(configs[0]), js_comments=True).get("benchmark_dir", "benchmarks")
+    return configs[0], load_json(str(configs[0]), js_comments=True)
+
+
+def _enter_suite(commit: Path) -> tuple[str, list[str]]:
+    """Set the variables that asv sets for benchmarks. Return the `benchmark_dir`, and a note on variables with choices.
+
+    Of each variable in `matrix` the first value counts; null leaves it unset.
+    """
+    path, config = _configuration(commit)
+    folder = path.parent / config.get("benchmark_dir", "benchmarks")
     if not folder.is_dir():
-        raise BorrowedError(f"{configs[0].relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
-    return str(folder.resolve())
+        raise BorrowedError(f"{path.relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
+    os.environ.update(ASV="true", ASV_PROJECT=str(config.get("project", "")), ASV_CONF_DIR=str(path.parent))
+    notes = list[str]()
+    for kind in ("env", "env_nobuild"):
+        for name, given in dict(config.get("matrix", {}).get(kind) or {}).items():
+            values = given if isinstance(given, list) else [given]
+            if values and values[0] is not None:
+                os.environ[name] = str(values[0])
+            if values[1:]:
+                notes.append(f"{path.name}: matrix: {kind}: {name}: measured with {values[0]!r} alone, of {values!r}")
+    return str(folder.resolve()), notes
 
 
 def _names_of(benchmark: Any) -> Iterator[str]:
@@ -98,7 +137,7 @@ def _names_of(benchmark: Any) -> Iterator[str]:
 @contextmanager
 def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Iterator[Any]:
     # These options precede the suite's own. They make a run one sample.
-    folder, bare = _benchmark_folder(commit), name.partition("(")[0]
+    folder, bare = _enter_suite(commit)[0], name.partition("(")[0]
     benchmark = get_benchmark_from_name(folder, bare, extra_params={"repeat": (1, 1, 0.0), "sample_time": SAMPLE_S})
     if benchmark.params:
         benchmark.set_param_idx(list(_names_of(benchmark)).index(name))

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 SAMPLE_S = 0.002
 """The seconds of a sample that a framework calibrates."""
+PEAK_UNIT = "bytes above its process' start"
+"""The unit of `peakmem_` here. asv's own figure, ru_maxrss, has what a fork inherits from its parent."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

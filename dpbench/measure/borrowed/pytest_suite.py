@@ -4,9 +4,12 @@ A test passes a function to its fixture. `_Plugin` takes the place of the fixtur
 parameters and marks are in force then, and stay so until the function has been measured.
 """
 
+import io
+import os
+import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -19,6 +22,11 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 from dpbench.measure.borrowed.lent import SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
 from dpbench.measure.undisturbed import stopwatch
 
+_DROPPED = re.compile(
+    r"--benchmark-(skip|only|disable)|--benchmark-(json|save)=.*|--benchmark-autosave"
+    r"|-n\w+|--(numprocesses|dist|maxprocesses|tx)=.*|-d|-f|--looponfail"
+)
+_WITH_VALUE = ("-n", "--numprocesses", "--dist", "--maxprocesses", "--tx", "--benchmark-json", "--benchmark-save")
 _ASYNC = "it is a coroutine function, and a gate times calls that return their result"
 
 
@@ -30,11 +38,14 @@ def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[s
     collector = _Plugin(lambda _: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
-    return collector.collected, collector.failures
+    return collector.collected, [*collector.failures, *collector.deselected]
 
 
 def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
-    """Run a test, and lend the function that it passes to its fixture to `use`. Raises BorrowedError."""
+    """Run a test to its end, and lend the function that it passes to its fixture to `use`.
+
+    Raises BorrowedError if it cannot be lent, or if the test fails before or after that.
+    """
     borrower, pedantic = _Plugin(use, probe), BenchmarkFixture._raw_pedantic
     with mock.patch.multiple(
         BenchmarkFixture,
@@ -44,26 +55,43 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
         code = _run(commit, [f"--basetemp={Path.cwd() / 'pytest'}", name], borrower)
     if borrower.error is not None:
         raise borrower.error
+    if borrower.failures:
+        raise BorrowedError(f"its test fails: {borrower.failures[0]}" if borrower.is_done else borrower.failures[0])
     if borrower.skipped is not None:
         raise SkippedError(f"the test is skipped: {borrower.skipped}")
     if not borrower.is_done:
-        reason = f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}"
-        raise BorrowedError(next(iter(borrower.failures), reason))
+        raise BorrowedError(f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}")
+    if borrower.passed != {"setup", "call", "teardown"}:
+        raise BorrowedError(f"its test does not run to its end; pytest's exit code is {code}")
 
 
 class _Plugin:
     """What stands for the fixture's runner. It keeps what is collected, the first line of failures, and a skip.
 
-    `error` is what the use of a function raised.
+    `error` is what the use of a function raised, and `passed` are the parts of the test that passed.
     """
 
     def __init__(self, use: Use, probe: Probe | None = None) -> None:
         self._use, self._probe = use, probe
         self.collected: dict[str, str | None] = {}
         self.failures: list[str] = []
+        self.deselected: list[str] = []
+        self.passed: set[str] = set()
         self.skipped: str | None = None
         self.is_done = False
         self.error: BaseException | None = None
+
+    def pytest_load_initial_conftests(self, args: list[str]) -> None:
+        """Drop options of `addopts` that leave benchmarks out, switch them off, or spread tests over processes."""
+        given = iter(args[:])
+        args[:] = [
+            word for word in given if not (_DROPPED.fullmatch(word) or (word in _WITH_VALUE and next(given, "")))
+        ]
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        if names := [item.nodeid for item in items if "benchmark" in getattr(item, "fixturenames", ())]:
+            more = f" and {len(names) - 1} more" if names[1:] else ""
+            self.deselected.append(f"pytest deselects {names[0]}{more}, by -m, -k or --deselect")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -78,8 +106,11 @@ class _Plugin:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.pytest_collectreport(report)
+        if report.passed:
+            self.passed.add(report.when)
         if report.skipped:
-            self.skipped = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+            reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else getattr(report, "wasxfail", "")
+            self.skipped = str(reason)
 
     def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Lend what ``benchmark(function, ...)`` times."""
@@ -95,7 +126,7 @@ class _Plugin:
                 return Sample(duration_s / number, number)
 
             self._use(take)
-        return function(*args, **kwargs)
+        return _with_stats(fixture, fixture._make_runner(function, args, kwargs))
 
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
@@ -112,11 +143,13 @@ class _Plugin:
                 return Sample(durations_s.pop() / iterations, iterations)
 
             self._use(take)
+        del fixture._make_stats
         return pedantic(fixture, target, *args, **options)
 
     @contextmanager
     def _passed_on(self, fixture: Any, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         fixture._disable_gc = False  # the gate judges the mean, which has to see what garbage costs
+        fixture._add_stats = lambda _: None  # pytest-benchmark shows and saves nothing
         try:
             if iscoroutinefunction(function):
                 raise BorrowedError(_ASYNC)
@@ -128,8 +161,34 @@ class _Plugin:
         self.is_done = True
 
 
+def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
+    """Return the result of a call. Give the fixture the statistics that a test may read: those of a few rounds."""
+    duration_s, result = runner(None)
+    end_s = time.monotonic() + fixture._max_time
+    _, calls, loop = fixture._calibrate_timer(runner) if duration_s < fixture._max_time else (duration_s, 1, range(1))
+    stats = fixture._make_stats(calls)
+    for _ in range(fixture._min_rounds):
+        stats.update(runner(loop))
+        if time.monotonic() > end_s:
+            break
+    return result
+
+
 def _run(commit: Path, words: list[str], plugin: object) -> int:
-    """Run pytest in the commit's folder, and return its exit code. It writes into the folder from before."""
+    """Run pytest in the commit's folder, and return its exit code. It writes into the folder from before.
+
+    Raises BorrowedError with pytest's own sentence if it refuses the project's options.
+    """
     options = ["-q", "--no-header", "--rootdir=.", f"--override-ini=cache_dir={Path.cwd() / 'cache'}"]
-    with chdir(commit):
-        return int(pytest.main([*options, *(["-n0"] if find_spec("xdist") else []), *words], plugins=[plugin]))
+    options += [
+        "-Wignore::pytest.PytestAssertRewriteWarning"
+    ]  # dpbench, whose plugin pytest loads, is imported already
+    options += ["--timeout=0"] if find_spec("pytest_timeout") else []  # the gate has its own limit
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a gate that a worker of xdist runs measures too
+    with chdir(commit), redirect_stderr(io.StringIO()) as errors:
+        code = int(pytest.main([*options, *words], plugins=[plugin]))
+    lines = [re.sub("^(ERROR:|E) ", "", line).strip() for line in errors.getvalue().splitlines() if line.strip()]
+    if code == pytest.ExitCode.USAGE_ERROR and lines:
+        sentence = next((line for line in lines if "error: " in line), lines[-1] if "Error" in lines[-1] else lines[0])
+        raise BorrowedError(f"pytest: {sentence.rpartition('error: ')[2]}")
+    return code

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair
+from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
 
 from pydantic import ValidationError
 
+from dpbench.measure.undisturbed import descendants_s, process_s, wait_counter
 from dpbench.processes.child.process import run_and_exit
 from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending
 from dpbench.processes.launch import Exit
 from dpbench.processes.messages import SideName, SideReport
+from dpbench.processes.process_tree import adopt_orphans
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 
@@ -56,28 +58,44 @@ class Fork:
     pipe: socket
     waited_s: Callable[[], float]
     deadline_s: float
+    limit_s: float
 
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
         """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
 
-        The own clock leaves out waits for a core. Raises SideError.
+        Both leave out waits for a core, but not those for processes that the side has started. Raises SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
-        waits_s, start_s = self.waited_s(), time.perf_counter()
+        waits_s, helpers_s, start_s = self.waited_s(), self.helpers_s(), time.perf_counter()
         with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
             self.pipe.send(json.dumps({"steps": steps, "number": number}).encode())
         message = self._message()
-        outside_s = time.perf_counter() - start_s - (self.waited_s() - waits_s)
-        return self._report(message, max(1, steps)).steps_s, outside_s
+        wall_s, waits_s = time.perf_counter() - start_s, self.waited_s() - waits_s
+        hidden_s = min(waits_s, max(0.0, self.helpers_s() - helpers_s))
+        block = self._report(message, max(1, steps)).steps_s
+        hidden_in_step_s = hidden_s / (len(block) * number)
+        return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
+
+    def helpers_s(self) -> float:
+        """Return the CPU seconds of all processes that sides have started. The other sides sleep in a block."""
+        return descendants_s(os.getpid()) - process_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
         """Return the side's next report, which must have so many times. Raises SideError."""
         return self._report(self._message(), times)
 
+    def end(self) -> None:
+        """Let the side tear its step down. Raises SideError if that fails, as the end of a borrowed test may."""
+        with suppress(OSError):  # the side has ended
+            self.pipe.shutdown(SHUT_WR)
+        wait([self.pipe, self.ended], _TEAR_DOWN_S)
+        if message := self._received():
+            self._report(message, 1)
+
     def _message(self) -> bytes:
         if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):
-            raise SideError(self.name, Outcome.TIME_OUT, "no answer in time")
+            raise SideError(self.name, Outcome.TIME_OUT, f"no answer in {self.limit_s:g} s")
         if message := self._received():
             return message
         raise SideError(self.name, Outcome.CRASHED, self._how_it_ended())
@@ -120,8 +138,7 @@ def forked(
     `keep` are descriptors that it keeps, and `folders` those in which it may write too. At the end of the block it may
     tear its step down, and is killed then.
     """
-    from dpbench.measure.undisturbed import wait_counter
-
+    adopt_orphans()
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
     coordinator = os.getpid()
     pid = os.fork()
@@ -131,7 +148,9 @@ def forked(
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
     try:
-        yield Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s)
+        fork = Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
+        yield fork
+        fork.end()
     finally:
         ours.close()
         wait([ended], _TEAR_DOWN_S)
@@ -141,5 +160,6 @@ def forked(
 
 
 def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
+    adopt_orphans()
     enclose(pipe.fileno(), *keep, folders=folders)
     serve(pipe, coordinator)

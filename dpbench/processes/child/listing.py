@@ -46,10 +46,12 @@ def _listing(job: ListJob, timeout_s: float) -> Listing:
 def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
     if listed.refused is not None:
         return listed
+    own_s = sum(listed.timeouts_s)
     try:
-        return _in_fork(lambda: _called(job, listed), Listed, job, timeout_s)
+        return _in_fork(lambda: _called(job, listed), Listed, job, own_s or timeout_s)
     except SideError as error:
-        return listed.model_copy(update={"refused": error.reason})
+        limits = " (its `timeout` and that of its `setup_cache`)" if error.outcome is Outcome.TIME_OUT and own_s else ""
+        return listed.model_copy(update={"refused": f"{error.reason}{limits}"})
 
 
 def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeout_s: float) -> Answer:
@@ -81,11 +83,17 @@ def _found(job: ListJob) -> Listing:
     folder = Path(job.folder)
     with commit_imported(folder, job.suite):
         if job.suite == "asv":
-            from dpbench.measure.borrowed.asv_suite import find_asv, is_value, why_not
+            from dpbench.measure.borrowed.asv_suite import find_asv, is_value, timeouts_s, why_not
 
-            found, problems = find_asv(folder)
+            found, problems, notes = find_asv(folder)
             all_listed = [
-                Listed(name=name, version=each.version, is_value=is_value(each), refused=why_not(each))
+                Listed(
+                    name=name,
+                    version=each.version,
+                    is_value=is_value(each),
+                    refused=why_not(each),
+                    timeouts_s=timeouts_s(folder, each),
+                )
                 for name, each in found.items()
             ]
         else:
@@ -93,10 +101,11 @@ def _found(job: ListJob) -> Listing:
 
             where, colons, test = job.text.partition("::")
             job = job.model_copy(update={"text": f"{os.path.normpath(where)}{colons}{test}"})
-            reasons, problems = find_pytest(folder, os.path.normpath(where))
+            (reasons, problems), notes = find_pytest(folder, os.path.normpath(where)), []
             all_listed = [Listed(name=name, refused=reason) for name, reason in reasons.items()]
     meant = tuple(each for each in all_listed if is_meant(job, each.name))
-    return Listing(meant=meant, all=tuple(each.name for each in all_listed), problems=tuple(problems))
+    names = tuple(each.name for each in all_listed)
+    return Listing(meant=meant, all=names, problems=tuple(problems), notes=tuple(notes))
 
 
 def is_meant(job: ListJob, name: str) -> bool:

@@ -1,0 +1,42 @@
+"""Small suites of strangers in a commit's folder, as a gate's children see them."""
+
+from pathlib import Path
+
+from dpbench.cases.case import Case
+from dpbench.gate.borrowed import LISTER
+from dpbench.processes.count_all import run_jobs
+from dpbench.processes.launch import launch
+from dpbench.processes.messages import CountJob, Listing, Listings, ListJob, ListJobs
+from dpbench.records.counts import CountRecord
+
+CONFIGURATION = '{"version": 1, "project": "toy", "repo": ".", "benchmark_dir": "suite"}'
+
+
+def write_suite(folder: Path, files: dict[str, str]) -> Path:
+    """Write files of a commit, beside them its empty scratch folder, and an asv configuration unless there is one."""
+    for name, text in {"asv.conf.json": CONFIGURATION, "suite/__init__.py": "", **files}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    folder.with_name(f"{folder.name}-scratch").mkdir(exist_ok=True)
+    return folder
+
+
+def listed(folder: Path, suite: str, text: str = ".", timeout_s: float = 60.0) -> Listing:
+    job = ListJob(suite=suite, text=text, pattern=True, folder=str(folder))
+    end = launch(LISTER, ListJobs(jobs=(job,), timeout_s=timeout_s).model_dump_json(), 300.0)
+    assert end.returncode == 0, end.tail.decode()
+    return Listings.model_validate_json(end.record).listings[0]
+
+
+def refused(folder: Path, suite: str, text: str = ".") -> dict[str, tuple[str | None, bool]]:
+    """Return by the last part of its name why each benchmark is refused, and whether its owner skips it."""
+    found = listed(folder, suite, text)
+    return {each.name.rpartition("::")[2].rpartition(".")[2]: (each.refused, each.is_skipped) for each in found.meant}
+
+
+def counted(folder: Path, *workloads: str) -> tuple[CountRecord, ...]:
+    return run_jobs([CountJob(case=case_of(workload), folder=str(folder)) for workload in workloads])
+
+
+def case_of(workload: str) -> Case:
+    return Case(variant="single", workload=workload, batch=1, devices=("cpu",), threads=1)
