@@ -53,7 +53,7 @@ IN_PLACE = {
 @pytest.mark.parametrize("shares", [None, (1, 2, 1, 1)])
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_a_forward_may_write_to_its_batch_in_place(name, shares, dispatch):
-    """fastai#760, PytorchSSD#72, pytorch#15716: the plain module's gradients, and the plain module's writes."""
+    """fastai#760, PytorchSSD#72: the plain module's gradients, and the plain module's writes."""
     module, x = IN_PLACE[name](), torch.randn(10, 8)
     written, of_plain = x.clone(), x.clone()
     wanted = grads_of(module, lambda: module(of_plain))
@@ -119,7 +119,7 @@ def test_a_packed_sequence_as_input_is_refused_in_one_line(name, wrap_input):
 
 
 def test_a_packed_sequence_inside_a_forward_works_and_as_output_is_refused():
-    """pytorch#7092: pack and unpack in the forward; `total_length` makes the lanes' outputs equally long."""
+    """pytorch#6299, #1591: pack and unpack in the forward; `total_length` makes the lanes' outputs equally long."""
     lengths = torch.tensor([5, 5, 4, 3, 3, 2, 1, 1])
 
     def forward(self, x, lengths, *, is_packed=False):
