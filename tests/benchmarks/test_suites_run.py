@@ -19,7 +19,7 @@ from dpbench.measure.borrowed.asv_suite import _set_up, find_asv
 from dpbench.measure.borrowed.lent import SkippedError
 
 caches, root = map(Path, sys.argv[1:])
-found, problems = find_asv(root)
+found, problems, _ = find_asv(root)
 assert not problems, problems
 smallest = {}
 for name in found:
