@@ -198,7 +198,7 @@ def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
 def _tensors_in(value: Any) -> list[Tensor]:
     """The tensors in a data class, or in a collection that is no list, tuple or dict."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found: Any = list(vars(value).values())
+        found: Any = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
         found = list(value.values())
     elif isinstance(value, UserList | deque):

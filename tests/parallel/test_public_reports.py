@@ -28,6 +28,11 @@ class Data:
     name: str = ""
 
 
+@dataclasses.dataclass(slots=True, frozen=True)
+class Slotted:
+    x: object
+
+
 def grads_of(module, call):
     call().square().sum().backward()
     found = [parameter.grad.clone() for parameter in module.parameters()]
@@ -146,6 +151,7 @@ def test_a_named_tuple_is_cut_if_its_fields_share_the_batch():
 WHOLE = {
     "a data class": Data,
     "a data class with a list": lambda x: Data([x]),
+    "a data class with slots": Slotted,
     "a UserDict, as transformers' BatchEncoding": lambda x: UserDict(x=x),
     "a UserList": lambda x: UserList([x]),
     "a deque": lambda x: deque([x]),
