@@ -19,7 +19,7 @@ VectorClock = dict[int, int]
 class StreamOrder:
     """The vector clocks of all streams and of the host; a stream is any integer.
 
-    `waits` counts the waits that changed a clock.
+    `launches` counts the operations, and `waits` the waits that changed a clock.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,13 @@ class StreamOrder:
         self._host: VectorClock = {}
         self._host_version = 0
         self._host_seen: dict[int, int] = {}
+        self.launches = 0
         self.waits = 0
 
     def launch(self, stream: int, tick: int) -> None:
         """Enqueue the stream's next operation; `tick` is larger than all earlier ones."""
         self._clock(stream)[stream] = tick
+        self.launches += 1
 
     def now(self, stream: int) -> VectorClock:
         """Return the vector clock that an event gets if `stream` records it now."""

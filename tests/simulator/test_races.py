@@ -154,6 +154,26 @@ def test_random_histories_race_just_where_the_truth_says(seed):
         all_accesses.past.append((stream, segment.events, touched, is_write))
 
 
+@pytest.mark.parametrize("access", ["read", "write"])
+@pytest.mark.parametrize("where", [ALL, LEFT, region(0, (10,), (2,), 2)])
+def test_forgotten_accesses_no_longer_race_and_all_others_do(access, where):
+    segment = Segment()
+    getattr(segment, access)(1, where)
+    getattr(segment, access)(1, RIGHT)
+    segment.shadow.forget(LEFT, [segment.order.now(1)])
+    segment.write(3, LEFT)
+    with pytest.raises(RaceError):
+        segment.write(3, RIGHT)
+
+    segment = Segment()
+    getattr(segment, access)(1, where)
+    early = segment.order.now(1)
+    getattr(segment, access)(1, where)
+    segment.shadow.forget(LEFT, [early])
+    with pytest.raises(RaceError):
+        segment.write(3, LEFT)
+
+
 def test_the_shadow_stays_small():
     """A loop over views of one buffer keeps one entry for each view."""
     segment = Segment()

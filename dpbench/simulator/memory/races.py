@@ -13,10 +13,11 @@ number of views in use, not on the number of operations.
 
 import itertools
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpbench.simulator.memory.regions import Region
-from dpbench.simulator.streams import StreamOrder
+from dpbench.simulator.streams import StreamOrder, VectorClock
 
 
 class RaceError(RuntimeError):
@@ -38,6 +39,10 @@ class Launch:
 
     def __str__(self) -> str:
         return f"{self.operator} on {self.stream_name} at {self.line}"
+
+    def is_in(self, clocks: Iterable[VectorClock]) -> bool:
+        """Return whether the operation has finished when all of `clocks` have."""
+        return any(clock.get(self.stream, 0) >= self.event for clock in clocks)
 
 
 Use = tuple[Launch, bool]
@@ -109,6 +114,18 @@ class ShadowMemory:
         uses += [(past.launch, past.is_write) for past in self._strided if past.region.overlaps(region)]
         return [use for use in uses if not self._order.precedes(use[0].stream, use[0].event, stream)]
 
+    def forget(self, region: Region, clocks: Sequence[VectorClock]) -> None:
+        """Drop the accesses to these bytes, and to no others, that have finished when all of `clocks` have."""
+        cells = self._split(region.start, region.stop)
+        for cell in cells:
+            cell.reads = {stream: launch for stream, launch in cell.reads.items() if not launch.is_in(clocks)}
+            if cell.write is not None and cell.write.is_in(clocks):
+                cell.write = None
+        self._put(cells, [cell for cell in cells if cell.reads or cell.write])
+        self._strided = [
+            past for past in self._strided if not (_is_inside(past.region, region) and past.launch.is_in(clocks))
+        ]
+
     def _is_before(self, earlier: Launch, later: Launch) -> bool:
         return self._order.precedes(earlier.stream, earlier.event, later.stream)
 
@@ -161,9 +178,7 @@ class ShadowMemory:
         if region.start >= region.stop:
             return
         self._put(self._between(region.start, region.stop), [_Cell(region.start, region.stop, launch)])
-        self._strided = [
-            past for past in self._strided if past.region.start < region.start or past.region.stop > region.stop
-        ]
+        self._strided = [past for past in self._strided if not _is_inside(past.region, region)]
 
     def _remember(self, access: _Strided) -> None:
         """Keep a strided access, and drop earlier ones that it makes redundant."""
@@ -174,6 +189,10 @@ class ShadowMemory:
             or not (access.is_write or (not past.is_write and past.launch.stream == access.launch.stream))
         ]
         self._strided.append(access)
+
+
+def _is_inside(inner: Region, outer: Region) -> bool:
+    return outer.start <= inner.start and inner.stop <= outer.stop
 
 
 def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
