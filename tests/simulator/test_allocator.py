@@ -5,9 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from dpbench.simulator.memory.allocator import Allocator
-from dpbench.simulator.memory.races import Launch
-from dpbench.simulator.memory.regions import Region
+from dpbench.simulator.memory.allocator import HELD_LAUNCHES, Allocator
+from dpbench.simulator.memory.races import Launch, RaceError
 from dpbench.simulator.streams import StreamOrder
 
 MIB = 1 << 20
@@ -84,7 +83,7 @@ def test_a_recorded_block_is_free_after_the_host_waited(allocator, order):
 def use(block, order, stream, tick):
     order.launch(stream, tick)
     launch = Launch("op", stream, f"stream {stream}", tick, "file.py:1")
-    block.shadow.read(Region(block.address, block.address + block.size), launch)
+    block.shadow.read(block.region, launch)
     return launch
 
 
@@ -132,6 +131,34 @@ def test_a_recorded_block_is_held_for_work_that_the_recorded_stream_has_waited_f
     order.wait(0, order.now(2))
     assert allocator.use_after_free(512, stream=0) is None
     assert allocator.allocate(512, stream=0).address == address
+
+
+def write(block, order, stream, tick):
+    order.launch(stream, tick)
+    block.shadow.write(block.region, Launch("op", stream, f"stream {stream}", tick, "file.py:1"))
+
+
+def test_a_recorded_block_comes_back_with_time_and_only_its_recorded_uses_are_over(allocator, order):
+    block, neighbour = (allocator.allocate(512, stream=0) for _ in range(2))
+    address = block.address
+    use(neighbour, order, 1, tick=1)
+    use(block, order, 1, tick=2)
+    forgotten = use(block, order, 2, tick=3)
+    block.other_streams.add(1)
+    allocator.free(block)
+    for tick in range(4, HELD_LAUNCHES + 3):
+        order.launch(3, tick)
+    assert allocator.allocate(512, stream=0).address != address
+    order.launch(3, HELD_LAUNCHES + 3)
+    assert allocator.allocate(512, stream=1).address != address
+    assert allocator.use_after_free(512, stream=0) == (forgotten, False)
+    again = allocator.allocate(512, stream=0)
+    assert again.address == address
+    assert neighbour.shadow.unordered(neighbour.region, stream=0), "a live block's uses are not over"
+    with pytest.raises(RaceError, match="stream 0 must wait for stream 2"):
+        write(again, order, 0, HELD_LAUNCHES + 4)
+    order.wait(0, {2: 3})
+    write(again, order, 0, HELD_LAUNCHES + 5)
 
 
 def test_the_peak_is_the_most_that_was_allocated_at_once(allocator):

@@ -4,6 +4,10 @@ A freed block returns to the pool of the stream it was allocated on. The next re
 block at once, in stream order. If `record_stream` named another stream, the free records an event on that stream. The
 block is held back until the event is over: the stream's own work, and all work that the stream has waited for.
 
+The event is over when the block's own stream has waited for it. Such a wait may never come. So the event is over too
+after `HELD_LAUNCHES` launches on any streams, as time passes on a GPU. This loses no race, however far apart its two
+ends are: only the uses of this block are forgotten, and only those that the event covers.
+
 Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
 
 - sizes are rounded up to 512 bytes;
@@ -15,8 +19,8 @@ A wait that is missing shows by chance only, if the block in use is the best fit
 blocks of a pool. Blocks that are held back count too, with their uses that no event covers: on CUDA the events may be
 over at any time.
 
-Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks. CUDA asks the GPU,
-and so may use a block named by `record_stream` earlier.
+Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks, or old. CUDA asks
+the GPU, and so may use a block named by `record_stream` earlier.
 """
 
 from bisect import bisect_left, insort
@@ -32,6 +36,8 @@ _ROUND = 512
 _SMALL_LIMIT = _MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT, _SEGMENT_STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
 _OWN_SEGMENT = 10 * _MIB
+HELD_LAUNCHES = 4096
+"""A freed block is held for this many launches at most. On CUDA the host is about 1,000 ahead of a stream at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +58,19 @@ class MemoryBlock:
     after: "MemoryBlock | None" = None
     other_streams: set[int] = field(default_factory=set)
 
+    @property
+    def region(self) -> Region:
+        return Region(self.address, self.address + self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A freed block that waits for `events`, but not after the launch with the number `last`."""
+
+    block: MemoryBlock
+    events: Sequence[VectorClock]
+    last: int
+
 
 class Allocator:
     """The memory of one device, which begins at the address `base`."""
@@ -61,16 +80,16 @@ class Allocator:
         self._top = base
         self._free: dict[tuple[int, bool], list[tuple[int, int]]] = {}
         self._blocks: dict[int, MemoryBlock] = {}
-        self._held: list[tuple[MemoryBlock, list[VectorClock]]] = []
+        self._held: dict[int, list[_Held]] = {}
         self._in_use: dict[tuple[int, bool], list[Use]] = {}
-        self._waits_seen = 0
+        self._waits_seen: dict[int, int] = {}
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self.reserved_bytes = 0
 
     def allocate(self, size: int, stream: int) -> MemoryBlock:
         """Return a block of at least `size` bytes, for use on `stream`."""
-        self._release_finished()
+        self._release_finished(stream)
         rounded = max(_ROUND, -(-size // _ROUND) * _ROUND)
         block = self._best_fit(rounded, stream) or self._new_segment(rounded, stream)
         self._split(block, rounded)
@@ -85,8 +104,8 @@ class Allocator:
         block.other_streams = set()
         self._note_uses(block, events)
         if events:
-            self._held.append((block, events))
-            self._waits_seen = -1
+            self._held.setdefault(block.stream, []).append(_Held(block, events, self._order.launches + HELD_LAUNCHES))
+            self._waits_seen.pop(block.stream, None)
         else:
             self._return(block)
 
@@ -104,21 +123,26 @@ class Allocator:
 
     def _note_uses(self, block: MemoryBlock, events: Sequence[VectorClock]) -> None:
         """Note the uses of a freed block that may still run when all `events` are over."""
-        uses = block.shadow.unordered(Region(block.address, block.address + block.size), block.stream)
-        uses = [use for use in uses if not any(event.get(use[0].stream, 0) >= use[0].event for event in events)]
+        uses = block.shadow.unordered(block.region, block.stream)
+        uses = [use for use in uses if not use[0].is_in(events)]
         if uses:
             self._in_use.setdefault((block.stream, block.is_small), []).extend(uses)
 
-    def _release_finished(self) -> None:
-        if self._waits_seen == self._order.waits:
+    def _release_finished(self, stream: int) -> None:
+        """Return the held blocks of `stream` whose events are over."""
+        held, launches = self._held.get(stream), self._order.launches
+        if not held or (self._waits_seen.get(stream) == self._order.waits and held[0].last > launches):
             return
-        self._waits_seen = self._order.waits
-        held, self._held = self._held, []
-        for block, events in held:
-            if all(self._order.is_over(event, block.stream) for event in events):
-                self._return(block)
+        self._waits_seen[stream] = self._order.waits
+        self._held[stream] = []
+        for each in held:
+            if all(self._order.is_over(event, stream) for event in each.events):
+                self._return(each.block)
+            elif each.last <= launches:
+                each.block.shadow.forget(each.block.region, each.events)
+                self._return(each.block)
             else:
-                self._held.append((block, events))
+                self._held[stream].append(each)
 
     def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])
