@@ -80,6 +80,20 @@ def test_a_recorded_block_is_free_after_the_host_waited(allocator, order):
     assert allocator.allocate(512, stream=0).address == address
 
 
+def test_a_recorded_block_comes_back_at_once_if_the_wait_was_before_the_free(allocator, order):
+    held, block = (allocator.allocate(512, stream=0) for _ in range(2))
+    address = block.address
+    order.launch(1, 1)
+    order.launch(2, 2)
+    order.wait(0, order.now(1))
+    held.other_streams.add(2)
+    allocator.free(held)
+    allocator.allocate(512, stream=0)
+    block.other_streams.add(1)
+    allocator.free(block)
+    assert allocator.allocate(512, stream=0).address == address
+
+
 def use(block, order, stream, tick):
     order.launch(stream, tick)
     launch = Launch("op", stream, f"stream {stream}", tick, "file.py:1")

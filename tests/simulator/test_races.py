@@ -156,10 +156,11 @@ def test_random_histories_race_just_where_the_truth_says(seed):
 
 @pytest.mark.parametrize("access", ["read", "write"])
 @pytest.mark.parametrize("where", [ALL, LEFT, region(0, (10,), (2,), 2)])
-def test_forgotten_accesses_no_longer_race_and_all_others_do(access, where):
+@pytest.mark.parametrize("elsewhere", [RIGHT, region(50, (10,), (2,), 2)])
+def test_forgotten_accesses_no_longer_race_and_all_others_do(access, where, elsewhere):
     segment = Segment()
     getattr(segment, access)(1, where)
-    getattr(segment, access)(1, RIGHT)
+    getattr(segment, access)(1, elsewhere)
     segment.shadow.forget(LEFT, [segment.order.now(1)])
     segment.write(3, LEFT)
     with pytest.raises(RaceError):
