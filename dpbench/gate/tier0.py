@@ -34,18 +34,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from dpbench.cases.case import Case
-from dpbench.cases.counted_cases import checked_cases
-from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode, borrowed, is_factory
-from dpbench.cases.parameters import Value
-from dpbench.cases.variants import VariantId, VariantName
+from dpbench.cases.names import borrowed, is_factory
 from dpbench.errors import GateError
 from dpbench.gate.borrowed import settled
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.settings import LIMIT_S, Benchmark
+from dpbench.gate.tier0_cases import (
+    Doubling,
+    choice_case,
+    doublings,
+    growth_cases,
+    job_of,
+    name_of,
+    plain_cases,
+    wrapper_cases,
+)
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
@@ -58,6 +63,8 @@ _LANES = ("cpu", "cpu")
 
 Its counts then do not depend on the machine.
 """
+
+SLOWER_CHOICES, CONFIRMATIONS = "auto.slower_choices", 2
 
 Records = Mapping[str, CountRecord]
 """The records of one commit by the names of their cases."""
@@ -105,7 +112,7 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
     """
     cases = dict[Case, str]()
     if of_the_wrapper:
-        cases = {case: name_of(case) for case in (*plain_cases(), *growth_cases())}
+        cases = {case: name_of(case) for case in wrapper_cases()}
     for benchmark in benchmarks:
         if borrowed(benchmark.workload) is not None:
             cases[benchmark.case(1, _LANES)] = f"counts {benchmark.name}"
@@ -116,11 +123,6 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
                 case = benchmark.case(1, place).model_copy(update={"devices": place})
                 cases.setdefault(case, f"{benchmark.name}, on {lanes} {kind}{'' if lanes == 1 else 's'}")
     return {name: case for case, name in cases.items()}
-
-
-def plain_cases() -> tuple[Case, ...]:
-    """Return the wrapper's cases whose counters are compared one by one. Pure."""
-    return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
 def compare_counters(
@@ -211,22 +213,6 @@ def count_sides(
     return [dict(zip(cases, records[i * count : (i + 1) * count], strict=True)) for i in range(len(folders))]
 
 
-def job_of(case: Case) -> CountJob:
-    """Return the job of a case.
-
-    On CPU lanes of some cases, further steps and other uses of the wrapper are counted. Large models on simulated
-    devices are counted by shapes alone.
-    """
-    return CountJob(
-        case=case,
-        thorough=True,
-        more_steps=MORE_STEPS if case in stepping_cases() else 0,
-        uses=case == choice_case(),
-        machines=MACHINES if case in projected_cases() else (),
-        numbers=case != pieces_case(),
-    )
-
-
 def _is_slower_choice(change: CounterChange) -> bool:
     return change.counter == SLOWER_CHOICES and change.is_worse is True
 
@@ -293,19 +279,6 @@ def _is_notable(counter: str, old: int, new: int) -> bool:
     return True
 
 
-def name_of(case: Case) -> str:
-    """The name of a case of the wrapper in the judgement, such as ``counts mlp/tiny cpu*4``.
-
-    A mode, another batch, and parameters of the variant follow the devices if they are not the usual ones.
-    """
-    unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
-    unusual += [f"batch={case.batch}"] if case.batch != _BATCH else []
-    parameters = str(case.variant).removeprefix(VariantName.TUNED)
-    return " ".join(
-        ["counts", case.workload, format_devices(case.devices), *unusual, *([parameters] if parameters else [])]
-    )
-
-
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool:
     """Whether `news` is worse than `olds` in this counter. A missing counter counts as 0.
 
@@ -315,65 +288,6 @@ def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> 
     if counter not in _BETTER_MORE:
         return new > old
     return new * olds.get(_REDUCED, 0) < old * news.get(_REDUCED, 0)
-
-
-_BATCH, _LARGE_BATCH = 16, 1024
-SIMULATED = tuple(f"sim:{i}" for i in range(4))
-CPU = ("cpu",) * 4
-_SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 1024}
-"""Five buckets for the 11 KiB of ``mlp/tiny``."""
-
-MORE_STEPS = 100
-"""Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
-MACHINES = ("4xH100-sxm", "4xT4-pcie")
-"""Described machines on which steps are projected: fast links with a slow host, and the opposite."""
-SLOWER_CHOICES, CONFIRMATIONS = "auto.slower_choices", 2
-
-
-def gate_cases() -> tuple[Case, ...]:
-    """Return the cases, each with the tuned wrapper."""
-    return (
-        _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
-        _case("transformer/tiny", SIMULATED, Mode.INFER),
-        _case("transformer/tiny", CPU, Mode.INFER),
-        _case("mlp/tiny", SIMULATED, accumulate=2),
-        _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
-        _case("mlp/tiny", SIMULATED, batch=_LARGE_BATCH),
-        _case("mlp/tiny", CPU, batch=_LARGE_BATCH),
-        _case("transformer/tiny", SIMULATED, loss="replicas"),
-        pieces_case(),
-    )
-
-
-def stepping_cases() -> tuple[Case, ...]:
-    """Return the cases after which further steps are taken. All are counted anyway."""
-    return (_case("mlp/tiny", CPU), choice_case())
-
-
-def choice_case() -> Case:
-    """Return the case beside which other uses and the choices of the default dispatch are counted."""
-    return _case("transformer/tiny", CPU, Mode.INFER)
-
-
-def pieces_case() -> Case:
-    """Return the case whose buckets are so large that lanes pass them on in pieces."""
-    return _case("embedding/small", SIMULATED, route="chain")
-
-
-def projected_cases() -> tuple[Case, ...]:
-    """Return the cases whose step is projected on `MACHINES`."""
-    interleaved, buckets = (
-        _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
-        _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
-    )
-    return (pieces_case(), interleaved, buckets)
-
-
-def _case(
-    workload: str, devices: tuple[str, ...], mode: Mode = Mode.TRAIN, batch: int = _BATCH, **parameters: Value
-) -> Case:
-    variant = VariantId(VariantName.TUNED).with_parameters(**parameters)
-    return Case(variant=variant, workload=workload, batch=batch, devices=devices, mode=mode, threads=1)
 
 
 GROWTH = ".growth"
@@ -386,30 +300,6 @@ NOTABLE_BYTES = 1024
 """The tolerated increase of the memory that a call of a borrowed benchmark takes: a few names more cost as much."""
 TOLERATED_TIME = 0.01
 """The tolerated increase of a projected step time, as a share."""
-
-
-@dataclass(frozen=True)
-class Doubling:
-    """Two cases, the second with twice as much of what `name` says."""
-
-    name: str
-    small: Case
-    large: Case
-
-
-def doublings() -> tuple[Doubling, ...]:
-    """Return what is doubled. On simulated devices the host's calls are counted, on CPU lanes the Python calls."""
-    return (
-        Doubling("parameters and modules sim", _case("many/tiny", SIMULATED[:2]), _case("many/small", SIMULATED[:2])),
-        Doubling("parameters and modules cpu", _case("many/tiny", CPU[:2]), _case("many/small", CPU[:2])),
-        Doubling("lanes sim", _case("mlp/tiny", SIMULATED[:2]), _case("mlp/tiny", SIMULATED)),
-        Doubling("lanes cpu", _case("mlp/tiny", CPU[:2]), _case("mlp/tiny", CPU)),
-    )
-
-
-def growth_cases() -> tuple[Case, ...]:
-    """Return the cases whose counters are compared by their growth alone."""
-    return tuple(dict.fromkeys(case for each in doublings() for case in (each.small, each.large)))
 
 
 def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:

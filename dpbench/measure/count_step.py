@@ -27,7 +27,10 @@ from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, de
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.counted.kept import kept_per_step
 from dpbench.measure.counted.more_steps import count_more_steps
+from dpbench.measure.counted.start import count_start
+from dpbench.measure.counted.thread_work import ThreadWork
 from dpbench.measure.counted.uses import count_uses
+from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
 from dpbench.measure.ranks.team import Team
@@ -39,7 +42,7 @@ from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
 
-_STEPS_BEFORE = 2
+_STEPS_BEFORE, _MOST_TRIALS = 2, 50
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Extras:
     thorough: bool = False
     more_steps: int = 0
     uses: bool = False
+    way: str = ""
     details: bool = False
 
 
@@ -68,17 +72,22 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
+    start = count_start() if extras.uses else {}
+    threads = ThreadWork() if extras.thorough and case.devices[0] == "cpu" else None  # before the wrapper's threads
     team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
     # Garbage collections depend on all objects made in this process before, so they would change the counts.
     gc.disable()
-    for _ in range(_STEPS_BEFORE):
-        session.step()
-        gc.collect()
+    with pinned(extras.way) if extras.way else nullcontext():
+        for number in range(_MOST_TRIALS):
+            if number >= _STEPS_BEFORE and not (extras.way and session.trials_left()):
+                break
+            session.step()
+            gc.collect()
     if session.variant.per_rank:
         return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
-        counted = _count_calls(session, extras)
+        counted = _count_calls(session, extras, threads, start)
     else:
         counts, recorded = _count_simulated(session, extras.gradients)
         counted = Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
@@ -103,7 +112,7 @@ def _count_ranks(session: Session, team: Team) -> Counts:
     return sum_over_ranks(ranks)
 
 
-def _count_calls(session: Session, extras: Extras) -> Counted:
+def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, start: dict[str, int]) -> Counted:
     with PythonCallSites() if extras.details else PythonCalls() as calls:
         session.step(calls.enter)
     lines, counters = dict[Phase, int](), list[PythonCalls | PythonLines]([calls])
@@ -112,12 +121,18 @@ def _count_calls(session: Session, extras: Extras) -> Counted:
             session.step(executed.enter)
         lines = executed.by_phase()
         counters.append(executed)
+    if threads is not None:
+        session.step(threads.enter)
+        threads.stop()
     phases = {
-        phase: PhaseCounts(python_calls=n, python_lines=lines.get(phase)) for phase, n in calls.by_phase().items()
+        phase: PhaseCounts(
+            python_calls=n, python_lines=lines.get(phase), **threads.of(phase) if threads is not None else {}
+        )
+        for phase, n in calls.by_phase().items()
     }
     more_steps = count_more_steps(session.step, extras.more_steps) if extras.more_steps else None
     kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
-    choices, uses = (slower_choices(), count_uses()) if extras.uses else (None, None)
+    choices, uses = (slower_choices(), {**start, **count_uses()}) if extras.uses else (None, None)
     sites = (counter for counter in counters if isinstance(counter, PythonCallSites | PythonLineSites))
     return Counted(
         Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses),

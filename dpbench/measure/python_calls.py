@@ -15,7 +15,7 @@ from dpbench.records.counts import Phase
 # Calls of the harness are not the variant's. `threading` keeps its threads in a set of weak references; how often it
 # calls that set depends on which thread comes first.
 _HARNESS = f"{Path(__file__).parent}{os.sep}"
-_NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
+NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
 
 
 class _ByPhase:
@@ -45,7 +45,7 @@ class PythonCalls(_ByPhase):
     """
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and not frame.f_code.co_filename.startswith(_NOT_COUNTED):
+        if event == "call" and not frame.f_code.co_filename.startswith(NOT_COUNTED):
             self._count(frame)
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class PythonLines(_ByPhase):
     """
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename.startswith(_NOT_COUNTED):
+        if frame.f_code.co_filename.startswith(NOT_COUNTED):
             return None
         if event == "line":
             self._count(frame)

@@ -80,8 +80,8 @@ class CountJob(Frozen):
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
     again with numbers. With `thorough` the work on host tensors is counted too, and on CPU lanes the executed lines of
     Python. With `more_steps` above 0, so many further steps are taken on CPU lanes, and what they keep, collect and
-    call is counted. With `uses` other uses of the wrapper are counted, and the choices of the default dispatch. The
-    step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
+    call is counted. With `uses` other uses of the wrapper are counted, its start, and the choices of the default
+    dispatch. If the variant leaves its dispatch open, it has chosen this `way` before it is counted. The step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
     cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
     running dpbench.
     """
@@ -93,6 +93,7 @@ class CountJob(Frozen):
     thorough: bool = False
     more_steps: int = Field(default=0, ge=0)
     uses: bool = False
+    way: str = ""
     machines: tuple[str, ...] = ()
     details: bool = False
     folder: str | None = None

@@ -6,11 +6,22 @@ of all commits, and a change of the harness cannot look like a change of a wrapp
 
 import os
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 WRAPPER = "dpbench.parallel"
+_compiled: dict[str, CodeType] = {}
+"""The code of wrappers that are imported in many forks, by the path of the file."""
+
+
+def compile_wrapper(folder: Path) -> None:
+    """Compile a commit's wrapper for the forks of this process, which may write no byte code. Nothing of it runs."""
+    for path in (folder / _path(WRAPPER)).rglob("*.py"):
+        with suppress(Exception):  # a fork that imports it will say what is wrong
+            _compiled[str(path)] = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
 
 
 def use_folder(folder: Path) -> None:
@@ -49,18 +60,27 @@ def has_wrapper(folder: Path) -> bool:
     return (folder / _path(WRAPPER)).is_dir()
 
 
+class _Loader(SourceFileLoader):
+    """Loads what `compile_wrapper` has compiled."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        return _compiled.get(self.path) or super().get_code(fullname)
+
+
 class _WrapperFinder:
-    """A finder of `sys.meta_path` for the wrapper alone. Its submodules are found on the wrapper's own path."""
+    """A finder of `sys.meta_path` for the wrapper and its submodules, which are found on the wrapper's own path."""
 
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)
 
-    def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002
-        if name != WRAPPER:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> ModuleSpec | None:
+        if name != WRAPPER and not name.startswith(f"{WRAPPER}."):
             return None
-        spec = PathFinder.find_spec(name, [self._parent])
-        if spec is None:  # None would let the next finder return the running dpbench's wrapper
+        spec = PathFinder.find_spec(name, [self._parent] if name == WRAPPER else path)
+        if spec is None and name == WRAPPER:  # None would let the next finder return the running dpbench's wrapper
             raise ModuleNotFoundError(f"No module named {name!r} in this commit", name=name)
+        if spec is not None and spec.origin in _compiled:
+            spec.loader = _Loader(name, spec.origin)
         return spec
 
 

@@ -50,6 +50,8 @@ class PhaseCounts(Frozen):
 
     If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
     is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
+    On CPU lanes `threads_started`, `waits` by kind, `threading_calls` into that module, and the Python calls of threads
+    that exist already (`thread_calls`): see measure/counted/thread_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 
@@ -71,6 +73,10 @@ class PhaseCounts(Frozen):
     host_operators: int | None = None
     host_bytes: int | None = None
     turns: int | None = None
+    threads_started: int | None = None
+    threading_calls: int | None = None
+    thread_calls: int | None = None
+    waits: dict[str, int] | None = None
 
 
 class Dependencies(Frozen):

@@ -10,7 +10,7 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName
 from dpbench.cli import main
-from dpbench.gate import tier0
+from dpbench.gate import tier0_cases
 from tests.cli.repositories import ROOT, SETTINGS, git, make_repository
 from tests.records.test_full_disk import skip_unless_allowed, unshared
 from tests.simulated import needs_simulator
@@ -74,9 +74,9 @@ def refused(repository, tmp_path, monkeypatch, capfd):
 
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
+    monkeypatch.setattr(tier0_cases, "checked_cases", lambda: [CASE])
     for name in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(tier0, name, tuple)
+        monkeypatch.setattr(tier0_cases, name, tuple)
     usual = signal.getsignal(signal.SIGTERM)
     yield call
     signal.signal(signal.SIGTERM, usual)

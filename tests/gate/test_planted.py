@@ -11,18 +11,8 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.tier0 import (
-    CPU,
-    SIMULATED,
-    Records,
-    choice_case,
-    compare_records,
-    count_sides,
-    gate_cases,
-    growth_cases,
-    name_of,
-    plain_cases,
-)
+from dpbench.gate.tier0 import Records, compare_records, count_sides
+from dpbench.gate.tier0_cases import CPU, SIMULATED, choice_case, gate_cases, growth_cases, name_of, plain_cases
 from dpbench.processes.launch import launch
 from tests.simulated import needs_simulator
 

@@ -15,19 +15,15 @@ from dpbench.gate.tier0 import (
     blame_of,
     causes,
     changes,
-    choice_case,
     compare_counters,
     counted_cases,
-    doublings,
     find_blames,
     gap_of,
-    growth_cases,
     growth_changes,
     has_details,
     is_worse,
-    name_of,
-    plain_cases,
 )
+from dpbench.gate.tier0_cases import choice_case, doublings, growth_cases, name_of, plain_cases
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.details import Detail, Place

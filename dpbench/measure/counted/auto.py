@@ -12,12 +12,12 @@ wrapper leaves the sequence for a gain above 5 % only.
 """
 
 import time
-from importlib import import_module
 from threading import Lock
 
 import torch
 from torch import Tensor, nn
 
+from dpbench.measure.pinned import autotuner
 from dpbench.measure.sample import settle
 
 _LANES = 4
@@ -71,14 +71,14 @@ def slower_choices() -> int:
 
 
 def _leaves_sequence_for_a_small_gain() -> bool:
-    dispatch = import_module("dpbench.parallel.dispatch")
-    if not hasattr(dispatch, "Autotuner"):  # a wrapper of an older commit
-        dispatch = import_module("dpbench.parallel.dispatch.autotune")
-    tuner = dispatch.Autotuner(list(_SMALL_GAIN))
+    kind = autotuner()
+    if kind is None:
+        return False
+    tuner = kind(list(_SMALL_GAIN))
     while tuner.chosen is None:
         choice = tuner.next_choice()
         tuner.add(choice, _SMALL_GAIN[choice])
-    return tuner.chosen != "sequence"
+    return bool(tuner.chosen != "sequence")
 
 
 def _runs_at_once(model: _Sleeper) -> bool:

@@ -4,12 +4,15 @@ toggled       a forward in training, and one in evaluation, in turns
 two_forwards  a second forward before the backward of both
 threads       those that are left when wrappers that ran on threads are gone
 callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
+idle          threads that wake often while a wrapper with the default dispatch is idle
 """
 
 import gc
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +20,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.measure.counted.busy import count_busy
 from dpbench.measure.counted.host_work import HostWork
+from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.records.counts import Phase
 from dpbench.variants.registry import variant_of
@@ -25,13 +30,16 @@ from dpbench.variants.registry import variant_of
 _LANES, _ITEMS, _FEATURES = 4, 8, 16
 _TURNS_BEFORE = 2
 _WRAPPERS = 3
+_SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.2, 8
+"""Forwards after which `auto` has no trials left. A thread that wakes so often in the idle time wakes often."""
 _PATIENCE_S = 5.0
 """A wait that only code with a fault needs: for a thread that does not end, or a caller that cannot come."""
 
 
 def count_uses() -> dict[str, int]:
     """Return each counter by its name. Garbage collection must be switched off."""
-    return {**_counted("toggled", _toggled), **_counted("two_forwards", _two_forwards), **_threads_left(), **_callers()}
+    counted = {**_counted("toggled", _toggled), **_counted("two_forwards", _two_forwards)}
+    return {**counted, **_threads_left(), **_callers(), **_idle(), **count_busy()}
 
 
 def _wrapper(dispatch: str) -> Any:
@@ -82,6 +90,27 @@ def _threads_left() -> dict[str, int]:
     while threading.active_count() > before and time.monotonic() < until_s:
         time.sleep(0.001)
     return {"threads.left": threading.active_count() - before}
+
+
+def _idle() -> dict[str, int]:
+    tasks, wrapper = Path("/proc/self/task"), _wrapper("auto")
+    before = set(tasks.iterdir())
+    with pinned("sequence"):
+        for _ in range(_SETTLED_AFTER):
+            wrapper(_batch())
+    threads = set(tasks.iterdir()) - before
+    wakes = {thread: _wakes(thread) for thread in threads}
+    time.sleep(_IDLE_S)
+    return {"idle.waking_threads": sum(_wakes(thread) - wakes[thread] >= _OFTEN for thread in threads)}
+
+
+def _wakes(thread: Path) -> int:
+    """Return how often the thread has begun to wait so far; 0 if it has ended."""
+    with suppress(OSError):
+        return int(
+            (thread / "status").read_text().partition("nonvoluntary")[0].rpartition("voluntary_ctxt_switches:")[2]
+        )
+    return 0
 
 
 class _Pause(TorchDispatchMode):

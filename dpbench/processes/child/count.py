@@ -33,14 +33,19 @@ from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
-from dpbench.processes.wrapper_of import scratch_of, use_folder
+from dpbench.processes.wrapper_of import compile_wrapper, scratch_of, use_folder
 from dpbench.projection.collectives import bytes_by_link
 from dpbench.projection.mid_case import projected_ns
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 
 # Without this, torch would import the last two in the first step.
-_PRELOADED = ("dpbench.measure.count_step", "torch._dynamo", "torch.distributed.tensor")
+_PRELOADED = (
+    "dpbench.measure.counted.start",
+    "dpbench.measure.count_step",
+    "torch._dynamo",
+    "torch.distributed.tensor",
+)
 
 
 def respond(text: str) -> CountRecords:
@@ -50,6 +55,8 @@ def respond(text: str) -> CountRecords:
     with loading():
         for module in _PRELOADED if len(lent) < len(request.jobs) else ():
             import_module(module)
+    for folder in {job.folder for job in request.jobs if job.folder and borrowed(job.case.workload) is None}:
+        compile_wrapper(Path(folder))
     gc.freeze()  # else each collection in a fork walks all that torch's import made, which is a third of the time
     return CountRecords(records=_count_all(request))
 
@@ -174,6 +181,7 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
         thorough=job.thorough,
         more_steps=job.more_steps,
         uses=job.uses,
+        way=job.way,
         details=job.details,
     )
     try:

@@ -1,0 +1,58 @@
+"""What a wrapper's start costs: modules that its import adds to those of torch, its construction, its first forward."""
+
+import builtins
+import sys
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import nn
+
+WITH_TORCH = frozenset(sys.modules)
+"""What is imported anyway. The child that counts imports this module before all else that has torch."""
+
+from dpbench.measure.python_calls import PythonCalls
+from dpbench.records.counts import Phase
+
+_WRAPPER = "dpbench.parallel"
+_LANES, _LAYERS, _FEATURES = 4, 4, 8
+
+
+def count_start() -> dict[str, int]:
+    """Return each counter by its name. The process must not have imported the wrapper."""
+    modules = len(_imported())
+    wrap = import_module(_WRAPPER).DataParallel
+    layers = [nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES)) for _ in range(_LAYERS)]
+    model, batch = nn.Sequential(*layers), torch.ones(2 * _LANES, _FEATURES)
+    with PythonCalls() as calls:
+        calls.enter(Phase.FORWARD)
+        wrapper = wrap(model, ["cpu"] * _LANES)
+        calls.enter(Phase.BACKWARD)
+        wrapper(batch)
+    construction, first_forward = calls.by_phase().values()
+    return {
+        "start.modules": modules,
+        "start.construction_calls": construction,
+        "start.first_forward_calls": first_forward,
+    }
+
+
+def _imported() -> set[str]:
+    """Import the wrapper, and return the modules that it adds to those of torch.
+
+    Those that this process has already count too, if the wrapper itself imports them.
+    """
+    named, before, real = set[str](), set(sys.modules), builtins.__import__
+
+    def note(name: str, names: Any = None, *others: Any) -> Any:
+        if names and str(names.get("__name__")).startswith(_WRAPPER):
+            named.add(name)
+        return real(name, names, *others)
+
+    builtins.__import__ = note
+    try:
+        import_module(_WRAPPER)
+    finally:
+        builtins.__import__ = real
+    found = (named | (sys.modules.keys() - before)) - WITH_TORCH
+    return {name for name in found if not name.startswith(_WRAPPER)}

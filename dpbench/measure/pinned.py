@@ -1,0 +1,43 @@
+"""Let the wrapper's default dispatch choose a given way of calling the replicas.
+
+Each trial gets the time that makes it choose so. All else of the default dispatch stays in later steps: what it
+examines at each call, and its watchdog.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+_PLACES = ("dpbench.parallel.dispatch", "dpbench.parallel.dispatch.autotune")  # of today, and of older commits
+
+
+def autotuner() -> Any | None:
+    """Return the wrapper's class that chooses a way by times; None if this commit has no such class."""
+    for place in _PLACES:
+        with suppress(ImportError, AttributeError):
+            return import_module(place).Autotuner
+    return None
+
+
+@contextmanager
+def pinned(way: str) -> Iterator[list[str]]:
+    """Within the block, trials choose `way`, or by their times if it is empty. Yield the choices made so far.
+
+    A commit without an autotuner chooses by itself, and the list stays empty.
+    """
+    tuner, chosen = autotuner(), list[str]()
+    if tuner is None:
+        yield chosen
+        return
+    add = tuner.add
+
+    def timed(self: Any, choice: str, time_s: float) -> None:
+        add(self, choice, 1.0 + (choice != way) if way else time_s)
+        chosen.extend([str(self.chosen)] if self.chosen else [])
+
+    tuner.add = timed
+    try:
+        yield chosen
+    finally:
+        tuner.add = add
