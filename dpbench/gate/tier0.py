@@ -54,7 +54,7 @@ from dpbench.gate.tier0_cases import (
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
-from dpbench.records.counts import CountRecord, diff
+from dpbench.records.counts import ABSENT, CountRecord, diff
 from dpbench.records.details import Detail
 from dpbench.records.record import Outcome
 
@@ -247,11 +247,12 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
     """Return the counters of one case that differ. Both records must be OK. Pure.
 
     Lines and projected times that are a little more are no change. More turns may be better or worse: the projected
-    time decides.
+    time decides. Of a use that one side cannot do, that alone is compared.
     """
     assert old.counts is not None
     assert new.counts is not None
     olds, news = old.counts.by_name(), new.counts.by_name()
+    lone = tuple(_absent_uses(olds) ^ _absent_uses(news))
     return [
         CounterChange(
             benchmark=name,
@@ -262,7 +263,13 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
         )
         for change in diff(olds, news)
         if _is_notable(change.name, change.old or 0, change.new or 0)
+        if not change.name.startswith(lone) or change.name.endswith(ABSENT)
     ]
+
+
+def _absent_uses(counters: Mapping[str, int]) -> set[str]:
+    """Return the uses that a commit cannot do, each as the beginning of its counters' names."""
+    return {name.removesuffix(ABSENT) for name, value in counters.items() if value and name.endswith(f".{ABSENT}")}
 
 
 def _is_notable(counter: str, old: int, new: int) -> bool:
@@ -274,6 +281,8 @@ def _is_notable(counter: str, old: int, new: int) -> bool:
         return abs(new - old) > max(TOLERATED * old, NOTABLE_LINES)
     if counter.endswith(".python_peak_bytes"):
         return abs(new - old) > max(TOLERATED * old, NOTABLE_BYTES)
+    if counter.startswith(_SELDOM):
+        return abs(new - old) > TOLERATED * old
     if counter.startswith("projected."):
         return abs(new - old) > TOLERATED_TIME * old
     return True
@@ -298,6 +307,8 @@ NOTABLE_LINES = 500
 """The tolerated increase of the lines of a phase: a loop has more, other code for the same work has fewer."""
 NOTABLE_BYTES = 1024
 """The tolerated increase of the memory that a call of a borrowed benchmark takes: a few names more cost as much."""
+_SELDOM = ("uses.start.", "uses.copied.", "uses.pickled.")
+"""What a user does once in a run: an attribute more of the wrapper adds calls to a copy. `TOLERATED` more pass."""
 TOLERATED_TIME = 0.01
 """The tolerated increase of a projected step time, as a share."""
 

@@ -130,11 +130,7 @@ def job_of(case: Case) -> CountJob:
         more_steps=MORE_STEPS if case in stepping_cases() else 0,
         uses=case == choice_case(),
         machines=MACHINES if case in projected_cases() else (),
-        way="threads"
-        if case == threads_case()
-        else "sequence"
-        if case.variant.chooses_dispatch and "dispatch" in case.variant.values
-        else "",
+        way="threads" if case == threads_case() else "sequence",
         numbers=case not in (pieces_case(), star_case()),
     )
 

@@ -79,9 +79,10 @@ class CountJob(Frozen):
     The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
     each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
     again with numbers. With `thorough` the work on host tensors is counted too, and on CPU lanes the executed lines of
-    Python. With `more_steps` above 0, so many further steps are taken on CPU lanes, and what they keep, collect and
-    call is counted. With `uses` other uses of the wrapper are counted, its start, and the choices of the default
-    dispatch. If the variant leaves its dispatch open, it has chosen this `way` before it is counted. The step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
+    Python, and what is done with threads. With `more_steps` above 0, so many further steps are taken on CPU lanes, and
+    what they keep, collect and call is counted. With `uses` the wrapper's start and other uses are counted, and the
+    choices of the default dispatch. A variant with the default dispatch chooses this `way` before it is counted. The
+    step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
     cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
     running dpbench.
     """

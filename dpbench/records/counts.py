@@ -17,6 +17,9 @@ from dpbench.records.details import Detail
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.frozen import Frozen
 
+ABSENT = "absent"
+"""The last part of a counter that is 1 if the wrapper cannot do a use, else 0."""
+
 
 class Phase(StrEnum):
     """The parts of a step in their order. FORWARD begins with zero_grad and ends with the loss."""

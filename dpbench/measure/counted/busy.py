@@ -22,12 +22,11 @@ from torch import Tensor, nn
 
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.counts import Phase
+from dpbench.records.counts import ABSENT, Phase
 
 _LANES, _ITEMS, _FEW = 6, 13, 4
 _SHARES = (1, 2, 1)
 _TURNS_BEFORE = 2
-ABSENT = "absent"
 
 Enter = Callable[[Phase], object]
 Use = Callable[[Any, Enter], object]
@@ -38,7 +37,7 @@ class _Busy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.image = nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)
+        self.image = nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.norm, self.one, self.two, self.frozen = (
             nn.BatchNorm2d(4),
             nn.Linear(4, 4),
@@ -116,7 +115,7 @@ _USES: dict[str, tuple[Callable[[], Any], Use]] = {
     "zero_grad": (_wrapped, lambda wrapper, _: wrapper.zero_grad()),
     "state_dict": (_wrapped, lambda wrapper, _: wrapper.load_state_dict(wrapper.state_dict())),
     "copied": (_wrapped, lambda wrapper, _: _forward(deepcopy(wrapper))),
-    "pickled": (_wrapped, lambda wrapper, _: _forward(pickle.loads(pickle.dumps(wrapper)))),
+    "pickled": (_wrapped, lambda wrapper, _: _forward(pickle.loads(pickle.dumps(wrapper)))),  # noqa: S301  # its own
     "functional": (_Busy, _functional),
 }
 

@@ -11,15 +11,15 @@ from torch import nn
 WITH_TORCH = frozenset(sys.modules)
 """What is imported anyway. The child that counts imports this module before all else that has torch."""
 
-from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.counts import Phase
-
 _WRAPPER = "dpbench.parallel"
 _LANES, _LAYERS, _FEATURES = 4, 4, 8
 
 
 def count_start() -> dict[str, int]:
     """Return each counter by its name. The process must not have imported the wrapper."""
+    from dpbench.measure.python_calls import PythonCalls  # here, because it comes after `WITH_TORCH`
+    from dpbench.records.counts import Phase
+
     modules = len(_imported())
     wrap = import_module(_WRAPPER).DataParallel
     layers = [nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES)) for _ in range(_LAYERS)]
@@ -49,7 +49,7 @@ def _imported() -> set[str]:
             named.add(name)
         return real(name, names, *others)
 
-    builtins.__import__ = note
+    builtins.__import__ = note  # type: ignore[assignment]  # it passes all arguments on
     try:
         import_module(_WRAPPER)
     finally:

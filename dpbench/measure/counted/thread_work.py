@@ -45,7 +45,7 @@ class ThreadWork:
 
     def of(self, phase: Phase) -> dict[str, Any]:
         """Return the counters of a phase."""
-        waits = {kind: self._counts[phase, kind] for kind in ("queue", "lock", "sleep")}
+        waits = {kind: count for kind in ("queue", "lock", "sleep") if (count := self._counts[phase, kind])}
         calls = {name: self._counts[phase, name] for name in ("threads_started", "threading_calls", "thread_calls")}
         return {**calls, "waits": waits}
 
