@@ -214,7 +214,8 @@ def _default(
     threshold: str = "1.5%",
 ) -> Benchmark:
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
-    # processes of a commit differ. Tier 0 counts whether it chooses well (measure/counted/auto.py).
+    # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py). Tier 0 counts
+    # whether it chooses well (measure/counted/auto.py).
     return Benchmark(
         name=name,
         workload=workload,
@@ -236,6 +237,7 @@ DEFAULT_BENCHMARKS = (
     _default("launch_bound", "mlp/tiny", 64),  # not mlp/small: its tensors are whole pages and alias, 15 % by layout
     _default("many_parameters", "many/small", 16),  # 258 tensors; 1,026 would take half of a round
     _default("inference", "transformer/tiny", 16, Mode.INFER),
+    _default("default_dispatch", "mlp/tiny", 64, variant="tuned", threshold="3%"),
     _default("threads", "mlp/tiny", 64, variant=_THREADS, threshold="5%"),
     Benchmark(
         name="all_cores",

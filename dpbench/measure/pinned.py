@@ -16,7 +16,8 @@ def autotuner() -> Any | None:
     """Return the wrapper's class that chooses a way by times; None if this commit has no such class."""
     for place in _PLACES:
         with suppress(ImportError, AttributeError):
-            return import_module(place).Autotuner
+            tuner = import_module(place).Autotuner
+            return tuner if hasattr(tuner, "add") else None
     return None
 
 
@@ -34,7 +35,8 @@ def pinned(way: str) -> Iterator[list[str]]:
 
     def timed(self: Any, choice: str, time_s: float) -> None:
         add(self, choice, 1.0 + (choice != way) if way else time_s)
-        chosen.extend([str(self.chosen)] if self.chosen else [])
+        found = getattr(self, "chosen", None)
+        chosen.extend([str(found)] if found else [])
 
     tuner.add = timed
     try:

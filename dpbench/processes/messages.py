@@ -144,11 +144,13 @@ class Side(Frozen):
 class SideReport(Frozen):
     """What a side sends to its coordinator: the seconds of its steps, or the outcome and the reason of its failure.
 
-    `number` are the calls of a step, which a borrowed benchmark has calibrated.
+    `number` are the calls of a step, which a borrowed benchmark has calibrated. `way` is what the wrapper's default
+    dispatch chose in its trials.
     """
 
     steps_s: tuple[Seconds, ...] = ()
     number: int = Field(1, ge=1)
+    way: str = ""
     outcome: Outcome = Outcome.OK
     reason: str = ""
 

@@ -110,8 +110,8 @@ def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Settings() == Settings(benchmarks=DEFAULT_BENCHMARKS, alarm_rate=0.005)
-    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.015, 0.015, 0.015, 0.05, 0.1, 0.15, 0.3, 0.15]
-    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 4 + [Cores.ALL] + [Cores.ONE] * 3
+    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.015, 0.015, 0.015, 0.03, 0.05, 0.1, 0.15, 0.3, 0.15]
+    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 5 + [Cores.ALL] + [Cores.ONE] * 3
 
 
 def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_path: Path) -> None:
@@ -170,7 +170,8 @@ def test_a_threshold_that_is_no_share_raises_with_benchmark_value_and_what_is_al
 def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path) -> None:
     assert error_of(tmp_path, '[thresholds]\ninferense = "3%"') == (
         "thresholds: 'inferense' is no benchmark, did you mean 'inference'?; "
-        "allowed: launch_bound, many_parameters, inference, threads, all_cores, import, construction, first_forward"
+        "allowed: launch_bound, many_parameters, inference, default_dispatch, threads, all_cores, "
+        "import, construction, first_forward"
     )
     assert error_of(tmp_path, f'{BENCHMARK}[thresholds]\ninference = "3%"') == (
         "thresholds: 'inference' is no benchmark; allowed: one"

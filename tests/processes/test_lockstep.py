@@ -16,9 +16,11 @@ from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds
 from dpbench.records.record import Outcome
 
 ROOT = Path(__file__).parents[2]
+CHOSEN = "        if autotuner.chosen is Dispatch.SEQUENCE:\n"
 FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"
 GATHERED = "return self.gather(outputs, self.output_device)"
 BLOCKS, CORE = 3, max(os.sched_getaffinity(0))
+AUTO = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
 
 WRONG_GRADIENTS = (GATHERED, "return [2 * each for each in [self.gather(outputs, self.output_device)]][0]")
 KILLED = (FORWARD, f"{FORWARD}        import os, signal\n        os.kill(os.getpid(), signal.SIGSEGV)\n")
@@ -174,6 +176,27 @@ def test_a_failure_in_a_block_is_reported(base, tmp_path):
     assert failure(found) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
     (found,) = taken(job(late, late))  # the variable is set for head only
     assert found.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_all_sides_choose_the_dispatch_that_base_chose(tmp_path, resident):
+    """Base and its twin find threads faster, and head raises if it does not choose them too."""
+    base, head = copied(tmp_path / "base"), copied(tmp_path / "head")
+    for folder, old, new in (
+        (base, "time_s: float) -> None:\n", "        time_s *= 1 + 99 * (choice is not Dispatch.THREADS)\n"),
+        (head, CHOSEN, "            raise ValueError('in sequence')\n"),
+    ):
+        dispatch = folder / "dpbench/parallel/dispatch.py"
+        text = dispatch.read_text()
+        assert old in text
+        dispatch.write_text(text.replace(old, f"{old}{new}", 1))
+    if not resident:
+        for folder in (base, head):
+            with (folder / "dpbench/parallel/__init__.py").open("a") as file:
+                file.write(ONE_AT_A_TIME.format(lock=str(tmp_path / "lock"), log=str(tmp_path / "log")))
+    (found,) = taken(job(base, head, case=AUTO, checked=False))  # the check settles a wrapper of its own
+    assert failure(found) == (Outcome.OK, None, None)
+    assert found.resident is resident
 
 
 def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):

@@ -68,14 +68,18 @@ class Fork:
         if self._received():
             raise self._wrong("it answered before it was asked")
         waits_s, helpers_s, start_s = self.waited_s(), self.helpers_s(), time.perf_counter()
-        with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
-            self.pipe.send(json.dumps({"steps": steps, "number": number}).encode())
+        self._ask({"steps": steps, "number": number})
         message = self._message()
         wall_s, waits_s = time.perf_counter() - start_s, self.waited_s() - waits_s
         hidden_s = min(waits_s, max(0.0, self.helpers_s() - helpers_s))
         block = self._report(message, max(1, steps)).steps_s
         hidden_in_step_s = hidden_s / (len(block) * number)
         return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
+
+    def settle(self, way: str = "") -> str:
+        """Let the side use up its scheme's trials, and return the way that they chose: `way`, or by their times."""
+        self._ask({"steps": 0, "number": 1, "way": way})
+        return self._report(self._message(), 1).way
 
     def helpers_s(self) -> float:
         """Return the CPU seconds of all processes that sides have started. The other sides sleep in a block."""
@@ -92,6 +96,10 @@ class Fork:
         wait([self.pipe, self.ended], _TEAR_DOWN_S)
         if message := self._received():
             self._report(message, 1)
+
+    def _ask(self, request: dict[str, object]) -> None:
+        with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either
+            self.pipe.send(json.dumps(request).encode())
 
     def _message(self) -> bytes:
         if not wait([self.pipe, self.ended], max(0.0, self.deadline_s - time.monotonic())):

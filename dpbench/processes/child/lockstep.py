@@ -165,8 +165,10 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
         ready = [fork.receive() for fork in forks.values()]
-        for fork in forks.values():  # in turn: the wrapper's trials need the cores for themselves
-            _settle(job, fork)
+        first, *others = forks.values()
+        way = _settle(job, first)
+        for fork in others:  # in turn: the wrapper's trials need the cores for themselves
+            _settle(job, fork, way)
         (step_s,), number = ready[0].steps_s, ready[0].number
         yield step_s, lambda name, steps: forks[name].take(steps, number)
 
@@ -178,17 +180,18 @@ def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
     def take_block(name: SideName, steps: int) -> tuple[Block, float]:
         with _forked(job, name) as fork:
             fork.receive()
-            _settle(job, fork)
+            _settle(job, fork, way)
             return fork.take(steps)
 
     with _forked(job, next(iter(job.sides))) as fork:
         (step_s,) = fork.receive().steps_s
+        way = _settle(job, fork)
     yield step_s, take_block
 
 
-def _settle(job: LockstepJob, fork: Fork) -> None:
-    if job.case.variant.chooses_dispatch:
-        fork.take(0)
+def _settle(job: LockstepJob, fork: Fork, way: str = "") -> str:
+    """Let a scheme that chooses its dispatch do so, and return the choice: base's `way`, or the faster one for base."""
+    return fork.settle(way) if job.case.variant.chooses_dispatch else ""
 
 
 def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:

@@ -12,6 +12,7 @@ from dpbench.cases.case import Case
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle
 from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.pinned import pinned
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.measure.threads import candidates
@@ -43,7 +44,13 @@ def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
     if prepared is None:
         return
     step, trials_left = prepared
-    take_blocks(pipe, lambda _: step(), lambda: settle(step, trials_left))
+
+    def settled(way: str) -> str:
+        with pinned(way) as chosen:
+            settle(step, trials_left)
+        return chosen[-1] if chosen else ""
+
+    take_blocks(pipe, lambda _: step(), settled)
 
 
 def failure(error: Exception) -> dict[str, object]:

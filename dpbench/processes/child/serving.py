@@ -2,7 +2,8 @@
 
 coordinator (lockstep.py)               side
   │ <──── {"steps_s": [0.006]} ───────    ready, after warm-up; or {"outcome": ..., "reason": ...}, and the side ends
-  │ ───── {"steps": 0, ...}──────────────>   only for a scheme that chooses by trials: until none are left
+  │ ───── {"steps": 0, "way": "", ...} ──>   only for a scheme that chooses by trials: until none are left
+  │ <──── {"way": "sequence", ...} ───    its choice; the other sides are asked to choose what base chose
   │ ───── {"steps": 2, "number": 1} ──>
   │ <──── {"steps_s": [0.006, ...]} ──    the block
 """
@@ -25,15 +26,17 @@ Send = Callable[[dict[str, object]], object]
 """Sends one message to the coordinator."""
 
 
-def take_blocks(pipe: socket, step: Step, settle: Callable[[], object] = lambda: None) -> None:
-    """Take a block for each request, until the coordinator closes the pipe. `settle` uses up a scheme's trials."""
+def take_blocks(pipe: socket, step: Step, settle: Callable[[str], str] = str) -> None:
+    """Take a block for each request, until the coordinator closes the pipe.
+
+    `settle` uses up a scheme's trials, so that they choose the given way, and returns the choice.
+    """
     send = sender(pipe)
     try:
         while message := pipe.recv(_REQUEST_BYTES):
             request = json.loads(message)
-            if not request["steps"]:
-                settle()
-            send({"steps_s": [step(request["number"]) for _ in range(request["steps"] or 1)]})
+            way = settle(request.get("way", "")) if not request["steps"] else ""
+            send({"steps_s": [step(request["number"]) for _ in range(request["steps"] or 1)], "way": way})
     except Exception as error:
         send(failed(Outcome.CRASHED, error))
 

@@ -1,0 +1,89 @@
+"""A commit that raises in a use that no counted step has: tier 0 says which use it is."""
+
+import shutil
+
+import pytest
+
+from benchmarks.gate_plants import ROOT, Code
+from dpbench.gate.tier0 import changes
+from dpbench.gate.tier0_cases import CPU, _case
+from dpbench.processes.count_all import run_jobs
+from dpbench.processes.messages import CountJob
+
+
+def when(condition):
+    return Code(lines=[f"if {condition}:", "    raise RuntimeError('planted')"])
+
+
+def before(old, indent=8):
+    raised = f"{' ' * indent}raise RuntimeError('planted')\n"
+    return Code(edits=[{"file": "module.py", "old": old, "new": raised + old}])
+
+
+def method(name):
+    old, new = "    def mark_dirty(", f"    def {name}(self, *_, **__):\n        raise RuntimeError('planted')\n\n"
+    return Code(edits=[{"file": "module.py", "old": old, "new": new + old}])
+
+
+IMAGE = "inputs and torch.is_tensor(inputs[0]) and inputs[0].dim() == 4"
+RAISING = {
+    "keyword inputs": (when("kwargs"), {"step"}),
+    "nested inputs": (when("any(isinstance(each, dict) for each in inputs)"), {"step"}),
+    "three inputs": (when("len(inputs) > 2"), {"step"}),
+    "a dict as the output": (
+        Code(
+            edits=[
+                {
+                    "file": "module.py",
+                    "old": "        device = resolve_target(output_device)\n",
+                    "new": "        if isinstance(outputs[0], dict):\n            raise RuntimeError('planted')\n"
+                    "        device = resolve_target(output_device)\n",
+                }
+            ]
+        ),
+        {"step"},
+    ),
+    "fewer items than lanes": (when(f"{IMAGE} and len(inputs[0]) < len(self.device_ids)"), {"uneven", "accumulated"}),
+    "hooks": (when("any(each._forward_hooks for each in module.modules())"), {"step"}),
+    "frozen parameters": (when("not all(each.requires_grad for each in module.parameters())"), {"step"}),
+    "tied parameters": (
+        when("len(list(module.named_parameters(remove_duplicate=False))) > len(list(module.parameters()))"),
+        {"step"},
+    ),
+    "channels_last": (when(f"{IMAGE} and inputs[0].is_contiguous(memory_format=torch.channels_last)"), {"step"}),
+    "autocast": (when("torch.is_autocast_enabled('cpu')"), {"mixed"}),
+    "shares": (when("self.policy.shares"), {"mixed"}),
+    "more than four devices": (when("len(self.device_ids) > 4"), {"step"}),
+    "the functional form": (before("    if not isinstance(inputs, tuple):\n", 4), {"functional"}),
+    "zero_grad": (method("zero_grad"), {"zero_grad"}),
+    "state_dict": (method("state_dict"), {"state_dict"}),
+    "copies": (before("        return {name: value for name, value in self.__dict__"), {"copied", "pickled"}),
+    "an accumulation of uneven steps": (
+        when(f"self._accumulation.entered and {IMAGE} and len(inputs[0]) < 6"),
+        {"accumulated"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """The record of the commit as it is, then that of each that raises, all counted by one child."""
+    jobs = []
+    for code in (Code(), *(code for code, _ in RAISING.values())):
+        folder = tmp_path_factory.mktemp("raising")
+        shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
+        code.write(folder)
+        jobs.append(CountJob(case=_case("mlp/tiny", CPU), thorough=True, uses=True, folder=str(folder)))
+    return dict(zip(["", *RAISING], run_jobs(jobs), strict=True))
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_a_use_that_raises_is_worse_and_one_that_works_again_is_not(records, name):
+    _, uses = RAISING[name]
+    assert {name: record.reason for name, record in records.items() if record.counts is None} == {}
+    found = changes("a case", records[""], records[name])
+    worse = {change.counter for change in found if change.is_worse}
+    assert {f"uses.{use}.absent" for use in uses} <= worse
+    assert not {each.counter for each in found if each.counter.startswith(tuple(f"uses.{use}.h" for use in uses))}
+    again = changes("a case", records[name], records[""])
+    assert {each.counter for each in again if each.is_worse and each.counter.endswith("absent")} == set()
