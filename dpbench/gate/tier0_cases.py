@@ -27,16 +27,15 @@ def gate_cases() -> tuple[Case, ...]:
     """Return the cases, each with the tuned wrapper."""
     return (
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
-        _case("transformer/tiny", SIMULATED, Mode.INFER),
+        _case("transformer/tiny", SIMULATED, Mode.INFER, dispatch="auto"),
         _case("transformer/tiny", CPU, Mode.INFER),
         _case("mlp/tiny", SIMULATED, accumulate=2),
         _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, batch=_LARGE_BATCH),
         _case("mlp/tiny", CPU, batch=_LARGE_BATCH),
-        _case("transformer/tiny", SIMULATED, loss="replicas"),
+        _case("mlp/tiny", SIMULATED, loss="replicas"),
         pieces_case(),
         star_case(),
-        _case("mlp/tiny", SIMULATED, dispatch="auto"),
         _case("mlp/tiny", CPU, dispatch="auto"),
         threads_case(),
         _case("mlp/tiny", CPU, dispatch="threads"),

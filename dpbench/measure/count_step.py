@@ -9,7 +9,7 @@ cpu     Python calls, of all lanes in one process           python_calls.py
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -55,6 +55,10 @@ class Extras:
     uses: bool = False
     way: str = ""
     details: bool = False
+
+
+class _ForwardEndedError(Exception):
+    """Ends a step of which only the forward is counted."""
 
 
 class Counted(NamedTuple):
@@ -146,9 +150,15 @@ def _with_host_work(session: Session, counted: Counted) -> Counts:
     On simulated devices only the forward's are counted: the devices' own threads run the backward.
     """
     counts, recorded = counted.counts, counted.recording
-    with HostWork() as work:
-        session.step(work.enter)
-    is_cpu = session.placement.devices[0].type == "cpu"
+    is_cpu, work = session.placement.devices[0].type == "cpu", HostWork()
+
+    def enter(phase: Phase) -> None:
+        if phase is not Phase.FORWARD and not is_cpu and session.variant.micro_batches == 1:
+            raise _ForwardEndedError
+        work.enter(phase)
+
+    with suppress(_ForwardEndedError), work:
+        session.step(enter)
     host = {
         phase: {"host_operators": work.operators[phase], "host_bytes": work.written_bytes[phase]}
         for phase in counts.phases

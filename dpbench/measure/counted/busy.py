@@ -26,7 +26,7 @@ from dpbench.records.counts import ABSENT, Phase
 
 _LANES, _ITEMS, _FEW = 6, 13, 4
 _SHARES = (1, 2, 1)
-_TURNS_BEFORE = 2
+_TURNS_BEFORE = 1
 
 Enter = Callable[[Phase], object]
 Use = Callable[[Any, Enter], object]

@@ -42,11 +42,11 @@ def count_uses() -> dict[str, int]:
     return {**counted, **_threads_left(), **_callers(), **_idle(), **count_busy()}
 
 
-def _wrapper(dispatch: str) -> Any:
+def _wrapper(dispatch: str, lanes: int = _LANES) -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES), nn.Dropout(0.5))
     variant = VariantId(VariantName.TUNED).with_parameters(dispatch=dispatch)
-    return variant_of(variant).wrap(model, [torch.device("cpu")] * _LANES)
+    return variant_of(variant).wrap(model, [torch.device("cpu")] * lanes)
 
 
 def _batch() -> Tensor:
@@ -129,7 +129,7 @@ class _Pause(TorchDispatchMode):
 
 
 def _callers() -> dict[str, int]:
-    one, other = _wrapper("sequence"), _wrapper("sequence")
+    one, other = _wrapper("sequence", 2), _wrapper("sequence", 2)
     for _ in range(_TURNS_BEFORE):
         one(_batch()), other(_batch())
     with _Pause(-1, int) as alone:
