@@ -22,6 +22,7 @@ from torch import distributed as dist
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
 from dpbench.measure.counted.auto import slower_choices
+from dpbench.measure.counted.busy import count_busy
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
 from dpbench.measure.counted.host_work import HostWork
@@ -136,7 +137,7 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
     }
     more_steps = count_more_steps(session.step, extras.more_steps) if extras.more_steps else None
     kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
-    choices, uses = (slower_choices(), {**start, **count_uses()}) if extras.uses else (None, None)
+    choices, uses = (slower_choices(), {**start, **count_uses(), **count_busy()}) if extras.uses else (None, None)
     sites = (counter for counter in counters if isinstance(counter, PythonCallSites | PythonLineSites))
     return Counted(
         Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses),

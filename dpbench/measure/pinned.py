@@ -25,7 +25,7 @@ def autotuner() -> Any | None:
 def pinned(way: str) -> Iterator[list[str]]:
     """Within the block, trials choose `way`, or by their times if it is empty. Yield the choices made so far.
 
-    A commit without an autotuner chooses by itself, and the list stays empty.
+    A commit without such an autotuner chooses by itself, and the list stays empty.
     """
     tuner, chosen = autotuner(), list[str]()
     if tuner is None:

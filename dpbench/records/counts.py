@@ -53,8 +53,8 @@ class PhaseCounts(Frozen):
 
     If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
     is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
-    On CPU lanes `threads_started`, `waits` by kind, `threading_calls` into that module, and the Python calls of threads
-    that exist already (`thread_calls`): see measure/counted/thread_work.py.
+    On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and the Python calls of threads that
+    exist already (`thread_calls`): see measure/counted/thread_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 
@@ -79,7 +79,7 @@ class PhaseCounts(Frozen):
     threads_started: int | None = None
     threading_calls: int | None = None
     thread_calls: int | None = None
-    waits: dict[str, int] | None = None
+    waits: int | None = None
 
 
 class Dependencies(Frozen):

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate import tier0
+from dpbench.gate import tier0_cases
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
@@ -107,9 +107,9 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("dpbench.gate.run_gate.compile_sides", lambda *_: None)
     monkeypatch.setattr("dpbench.gate.prepare.fence_notes", lambda: ("no fence",))
-    monkeypatch.setattr(tier0, "checked_cases", lambda: [CASE])
+    monkeypatch.setattr(tier0_cases, "checked_cases", lambda: [CASE])
     for more in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(tier0, more, tuple)
+        monkeypatch.setattr(tier0_cases, more, tuple)
     return folder
 
 

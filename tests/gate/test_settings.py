@@ -130,7 +130,7 @@ def test_defaults_run_on_the_lanes_of_an_accelerator_else_on_their_own(tmp_path:
     (tmp_path / "gate.toml").write_text("[thresholds]\ninference = 0.5")
     loaded_there = load_settings(tmp_path / "gate.toml", there).benchmarks
     assert [(each.devices, each.threshold) for each in loaded_there] == [
-        *((lanes, threshold) for threshold in (0.015, 0.015, 0.5, 0.05, 0.1)),
+        *((lanes, threshold) for threshold in (0.015, 0.015, 0.5, 0.03, 0.05, 0.1)),
         *((each.devices, each.threshold) for each in DEFAULT_BENCHMARKS[-3:]),
     ]
 

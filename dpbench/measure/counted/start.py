@@ -10,9 +10,7 @@ from torch import nn
 
 WITH_TORCH = frozenset(sys.modules)
 """What is imported anyway. The child that counts imports this module before all else that has torch."""
-
-_WRAPPER = "dpbench.parallel"
-_LANES, _LAYERS, _FEATURES = 4, 4, 8
+_WRAPPER, _LANES, _LAYERS, _FEATURES = "dpbench.parallel", 4, 4, 8
 
 
 def count_start() -> dict[str, int]:
@@ -29,19 +27,12 @@ def count_start() -> dict[str, int]:
         wrapper = wrap(model, ["cpu"] * _LANES)
         calls.enter(Phase.BACKWARD)
         wrapper(batch)
-    construction, first_forward = calls.by_phase().values()
-    return {
-        "start.modules": modules,
-        "start.construction_calls": construction,
-        "start.first_forward_calls": first_forward,
-    }
+    names = ("start.construction_calls", "start.first_forward_calls")
+    return {"start.modules": modules, **dict(zip(names, calls.by_phase().values(), strict=True))}
 
 
 def _imported() -> set[str]:
-    """Import the wrapper, and return the modules that it adds to those of torch.
-
-    Those that this process has already count too, if the wrapper itself imports them.
-    """
+    """Import the wrapper, and return the modules that it adds to those of torch, also if this process has them."""
     named, before, real = set[str](), set(sys.modules), builtins.__import__
 
     def note(name: str, names: Any = None, *others: Any) -> Any:

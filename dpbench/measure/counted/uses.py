@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.measure.counted.busy import count_busy
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls
@@ -30,7 +29,7 @@ from dpbench.variants.registry import variant_of
 _LANES, _ITEMS, _FEATURES = 4, 8, 16
 _TURNS_BEFORE = 2
 _WRAPPERS = 3
-_SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.2, 8
+_SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.1, 5
 """Forwards after which `auto` has no trials left. A thread that wakes so often in the idle time wakes often."""
 _PATIENCE_S = 5.0
 """A wait that only code with a fault needs: for a thread that does not end, or a caller that cannot come."""
@@ -38,8 +37,10 @@ _PATIENCE_S = 5.0
 
 def count_uses() -> dict[str, int]:
     """Return each counter by its name. Garbage collection must be switched off."""
-    counted = {**_counted("toggled", _toggled), **_counted("two_forwards", _two_forwards)}
-    return {**counted, **_threads_left(), **_callers(), **_idle(), **count_busy()}
+    toggled, two_forwards = (
+        count_use(use.__name__[1:], _wrapper("sequence"), use) for use in (_toggled, _two_forwards)
+    )
+    return {**toggled, **two_forwards, **_threads_left(), **_callers(), **_idle()}
 
 
 def _wrapper(dispatch: str, lanes: int = _LANES) -> Any:
@@ -64,16 +65,16 @@ def _two_forwards(wrapper: nn.Module) -> None:
     torch.stack([output.sum() for output in outputs]).sum().backward()
 
 
-def _counted(name: str, use: Callable[[nn.Module], None]) -> dict[str, int]:
-    wrapper = _wrapper("sequence")
+def count_use(name: str, target: Any, use: Callable[[Any], object]) -> dict[str, int]:
+    """Return the counters of the third turn of a use of `target`, by name."""
     for _ in range(_TURNS_BEFORE):
-        use(wrapper)
+        use(target)
     with PythonCalls() as calls:
         calls.enter(Phase.FORWARD)
-        use(wrapper)
+        use(target)
     with HostWork() as work:
         work.enter(Phase.FORWARD)
-        use(wrapper)
+        use(target)
     return {
         f"{name}.python_calls": calls.by_phase()[Phase.FORWARD],
         f"{name}.host_operators": work.operators[Phase.FORWARD],
