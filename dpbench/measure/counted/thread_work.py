@@ -47,9 +47,10 @@ class ThreadWork:
         return {name: self._counts[phase, name] for name in _COUNTERS}
 
     def _on_event(self, frame: FrameType, event: str, function: Any) -> None:
-        ident, is_within = threading.get_ident(), frame.f_code.co_filename.startswith(NOT_COUNTED)
+        ident, file, back = threading.get_ident(), frame.f_code.co_filename, frame.f_back
+        is_within = file.startswith(NOT_COUNTED)
         if event == "call" and is_within:
-            if frame.f_back is not None and not frame.f_back.f_code.co_filename.startswith(NOT_COUNTED):
+            if file == threading.__file__ and back and not back.f_code.co_filename.startswith(NOT_COUNTED):
                 self._add("threading_calls", ident)
         elif event == "call" and ident != self._own:
             self._add("thread_calls", ident)
