@@ -12,7 +12,7 @@ A gate passes these files in this order, and `run_gate.py` composes them:
     build, borrowed   install both commits for benchmarks of asv and pytest, and look these up
     new_benchmarks    set aside what only head has
     contents    fence the measured code, and see that both folders stay as they are
-    tier0       tier 0: exact counts of both commits
+    tier0_cases, tier0    tier 0: the cases; exact counts of both commits
     scripts     tier 0 of scripts: what their ranks send
     tier1       tier 1: step times, by take_round (one round), ratio (its contrasts), verdict (interim analyses)
     drift       tier 2: change points in the series of history

@@ -8,7 +8,10 @@ Counts have no noise, so one operator, copy, byte, allocation or Python call mor
     modes         a forward without gradients, accumulation, interleaved lanes, the loss in the replicas
     large batch   a path that is taken above some number of items
     more steps    a hundred further ones: the memory that each keeps, what few of them do, what late ones do more
-    uses          what no step has: train and eval in turns, a second forward, threads, callers at once (uses.py)
+    routes        the star, beside the chain that the other cases take
+    dispatch      the default dispatch after it has chosen, in sequence and on threads; threads from the start
+    uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, copies (busy.py)
+    start         modules that the import adds, the construction, the first forward
     choices       which way the default dispatch chooses
     projected     the step time on described machines
 

@@ -76,3 +76,18 @@ def test_a_file_is_not_a_wrapper(commit, tmp_path_factory):
     (other / "dpbench").mkdir()
     (other / "dpbench/parallel").touch()
     assert not has_wrapper(other)
+
+
+def test_a_compiled_wrapper_is_not_read_again(commit):
+    """The code stays the same after the file has changed. A file with an error is left to its import."""
+    code = (
+        "from dpbench.processes.wrapper_of import compile_wrapper\n"
+        f"folder = Path({str(commit)!r})\n"
+        "(folder / 'dpbench/parallel/wrong.py').write_text('def (:')\n"
+        "compile_wrapper(folder)\n"
+        "(folder / 'dpbench/parallel/inner.py').write_text('HERE = 0')\n"
+        "import dpbench.parallel as p\n"
+        "print(p.HERE)\n"
+        "try:\n    import dpbench.parallel.wrong\nexcept SyntaxError as error:\n    print(error.lineno)\n"
+    )
+    assert printed(commit, code) == [str(commit / "dpbench/parallel/inner.py"), "1"]
