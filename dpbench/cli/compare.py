@@ -10,7 +10,7 @@ from dpbench.cases.names import UNITS
 from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import OutputOptions, measure_spec
 from dpbench.cli.page import Open
-from dpbench.cli.shared import RESULTS, Details, Json, Markdown, example, form_of, option
+from dpbench.cli.shared import RESULTS, Details, Json, Markdown, Reference, example, form_of, option
 from dpbench.errors import ExitCode
 from dpbench.processes.launched.on_all_ranks import leading
 from dpbench.records.run_path import new_run_path, sweep_path
@@ -49,6 +49,7 @@ def compare(
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
     seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
     steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
+    reference: Reference = None,
     allow_different: AllowDifferent = False,
     results: Results = RESULTS,
     details: Details = False,
@@ -73,6 +74,7 @@ def compare(
         "threads": threads,
         "seed": seed,
         "steps_per_sample": steps_per_sample,
+        "reference": reference,
     }
     output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different, csv)
     with leading(os.environ, lambda: from_options(options)) as lead:
@@ -97,7 +99,7 @@ def sweep(
     with leading(os.environ, lambda: load_spec(spec)) as lead:
         if isinstance(lead, ExitCode):
             return lead
-        return measure_spec(lead, lambda: sweep_path(results, spec), output, retry=retry)
+        return measure_spec(lead, lambda: sweep_path(results, spec), output, retry=retry, resumes=True)
 
 
 def add_to(app: typer.Typer) -> None:

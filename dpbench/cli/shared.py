@@ -65,6 +65,8 @@ def _completion(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
+_REFERENCE = "Ratios are to this variant; to torch_dp, naive, or the first scheme that has times by default."
+Reference = Annotated[str | None, option(_REFERENCE, names="variants")]
 WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_completion("workloads"))
 
 
@@ -109,7 +111,7 @@ def show(what: RenderableType | dict[str, Any]) -> None:
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
-        Console(highlight=False).print(_Printable(what))
+        Console(highlight=False).print(_Printable(what), crop=False)
 
 
 def show_markdown(text: str) -> None:
