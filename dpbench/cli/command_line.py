@@ -43,6 +43,13 @@ _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results",
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
 """By command: the option for its folder, and the name of this folder in the project's folder of results."""
 
+_FORMER: dict[str, dict[str, str]] = {
+    "gate": {"--markdown": "--comment"},
+    "counts": {"--ranks": "--nproc-per-node"},
+    "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
+}
+"""By command: options that had another name, and what they are called now."""
+
 
 class _Commands(TyperGroup):
     """Commands that are imported when they are called: together, their modules take a second."""
@@ -121,10 +128,21 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _renamed(words: list[str]) -> list[str]:
+    """Return the words with the present names of options. A script's arguments, behind ``--``, stay."""
+    former = next((_FORMER[word] for word in words if word in _FORMER), {})
+    end = words.index("--") if "--" in words else len(words)
+    for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):
+        if name in former:
+            complain(f"warning: {name} is called {former[name]} now")
+            words[index] = f"{former[name]}{equals}{value}"
+    return words
+
+
 def _run(words: list[str]) -> int:
     """Run the command with these words and return its exit code. An error becomes a line on standard error."""
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _renamed([word for word in words if word != "--debug"]) or ["--help"]
     try:
         code: int = app(words, standalone_mode=False, prog_name="dpbench") or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code

@@ -30,7 +30,7 @@ def elastic(
     faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill",
     plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
     hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
-    workload: Annotated[str, option("mlp/small or my_model:factory.", names="workloads")] = "mlp/small",
+    workload: Annotated[str, option("mlp/small or my_model:factory.", completes="workloads")] = "mlp/small",
     batch: Annotated[int, option("Items in the global batch.")] = 64,
     dtype: Annotated[str, option("float32 or float64.")] = "float32",
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,

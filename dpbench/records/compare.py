@@ -118,8 +118,9 @@ def compare(
 ) -> Comparisons:
     """Compare the records.
 
-    Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise UnlikeEnvironmentsError if
-    records differ in what must be equal. With `allow_different`, return the differences instead.
+    Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
+    UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the differences
+    instead.
     """
     # If a file is read twice, its records still count once.
     records = list({(record.run, record.case, record.round): record for record in records}.values())

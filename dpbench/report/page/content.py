@@ -43,7 +43,7 @@ from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_tab
 
 _TERMS = {
     "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",
-    "reference": "the variant that ratios are to: the one of --reference, else the first of torch_dp, naive and the others",
+    "reference": "the variant that ratios are to: that of --reference, else torch_dp, naive or the first scheme",
     "round": "one fresh process for each variant; its time is the median of its samples",
     "95 % interval": "how far the figure may be off, from the spread between rounds; two variants are compared round "
     "by round",
