@@ -32,7 +32,7 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
     assert outage["redone_steps"] == 2
     assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
     assert all(seconds > 0 for seconds in outage["parts_s"].values())
-    assert 0 <= outage["unstamped_s"] < 0.2 * outage["outage_s"]
+    assert sum(outage["parts_s"].values()) == pytest.approx(outage["outage_s"])
     (page,) = (tmp_path / "results" / "runs").glob("elastic-*.html")
     assert done.stderr.endswith(f"dpbench: page: {page.relative_to(tmp_path)}\n")
     assert "What does an outage cost?" in page.read_text()

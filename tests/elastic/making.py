@@ -60,6 +60,13 @@ def one_outage() -> tuple[ElasticEvent, ...]:
     )
 
 
+def two_rounds() -> tuple[ElasticEvent, ...]:
+    """The same with agent 1, which stops until 13.5 s while agent 0 waits; a second round stops workers again."""
+    late = [event(11, EventKind.STOP_BEGIN, None, agent=1), event(13.5, EventKind.STOP_END, None, agent=1)]
+    again = [event(16, EventKind.STOP_BEGIN, None), event(16.5, EventKind.STOP_END, None)]
+    return merged([*one_outage(), *late, *again])
+
+
 def two_lives() -> tuple[ElasticEvent, ...]:
     """The same outage with the processes of both ranks: 10 and 11 before it, 20 and 21 after it."""
     first = [
