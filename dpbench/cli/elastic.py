@@ -18,12 +18,15 @@ from dpbench.records.record import Outcome
 from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 
+_FORMER = {"ranks": "nproc-per-node", "backend": "checkpoint-format"}
+"""Former names of options, which are taken and not listed."""
+
 
 def elastic(
-    ranks: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
+    nproc_per_node: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
     steps: Annotated[int, option("Training steps of each run.")] = 60,
     checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10,
-    backend: Annotated[
+    checkpoint_format: Annotated[
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
     ] = "torch.save",
     max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
@@ -45,12 +48,12 @@ def elastic(
 
     settings = elastic_settings(
         workload=workload,
-        ranks=ranks,
+        ranks=nproc_per_node,
         steps=steps,
         batch=batch,
         dtype=dtype,
         checkpoint_every=checkpoint_every,
-        backend=backend,
+        checkpoint_format=checkpoint_format,
         max_restarts=max_restarts,
         hang_timeout=hang_timeout,
         seed=seed,
@@ -81,4 +84,6 @@ def elastic(
 
 def add_to(app: typer.Typer) -> None:
     """Add `elastic` to the command line."""
-    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,leave@30:0,join@40"))(elastic)
+    text = example("dpbench elastic --nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40")
+    former = {"token_normalize_func": lambda name: _FORMER.get(name, name)}
+    app.command("elastic", epilog=text, context_settings=former)(elastic)

@@ -1,7 +1,7 @@
 """Hand-made events of elastic runs. Times are in seconds."""
 
 from dpbench.elastic.elastic_record import (
-    CheckpointBackend,
+    CheckpointFormat,
     ElasticEvent,
     ElasticRecord,
     ElasticSettings,
@@ -19,7 +19,7 @@ SETTINGS = ElasticSettings(
     batch=8,
     dtype="float32",
     checkpoint_every=5,
-    backend=CheckpointBackend.TORCH_SAVE,
+    backend=CheckpointFormat.TORCH_SAVE,
     max_restarts=3,
     hang_timeout_s=30.0,
     seed=0,
