@@ -78,16 +78,16 @@ class _Commands(TyperGroup):
 
 
 def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
-    """Return a parameter's value without the spaces around it. Raise WrongInputError for text that cannot be printed.
+    """Return a parameter's value, of text without the spaces around it. Raise WrongInputError for control characters.
 
     A path may have any name.
     """
-    value = process(ctx, text)
+    value = process(ctx, text.strip() if isinstance(text, str) else text)
     if not isinstance(text, str) or isinstance(value, Path):
-        return value
+        return process(ctx, text)
     if not text.isprintable():
         raise WrongInputError(f"{name}: {quoted(text)} has what cannot be printed; allowed: printable characters")
-    return value.strip() if type(value) is str else value  # an enumeration is a str too
+    return value
 
 
 app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)

@@ -1,11 +1,13 @@
 """One rule for the text of every option: spaces around it and a list's items go, control characters are refused."""
 
+from pathlib import Path
+
 import pytest
 import typer
 
 from dpbench.cli.command_line import app
 from tests.hostile.attack import assert_unharmed, attack
-from tests.hostile.files import gate_files
+from tests.hostile.files import gate_files, record_line
 
 PROJECT = ("project", "mlp/tiny", "--machine=4xT4-pcie")
 ELASTIC = ("elastic", "--steps=9", "--workload=mlp/tiny")
@@ -38,6 +40,25 @@ def test_spaces_around_the_items_of_a_list_change_nothing(words, option, text):
     plain, spaced = (answer_to((*words, option), each) for each in (text, f" {text.replace(',', ' , ')} "))
     assert (spaced.code, f"{option}: " in spaced.err) == (plain.code, False), spaced.err
     assert plain.code != 2, plain.err
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "text", "code"),
+    [
+        (ELASTIC, "--dtype", "float64", 1),
+        (ELASTIC, "--seed", "3", 1),
+        ((*PROJECT, "--loader=0"), "--math", "tf32", 2),
+        (("export", "r.jsonl"), "--to", "csv", 0),
+    ],
+)
+def test_spaces_around_a_single_value_change_nothing(words, option, text, code):
+    answer = attack((*words, f"{option}= {text} "), {"r.jsonl": record_line({})})
+    assert (answer.code, f"{option[2:]}: " in answer.err) == (code, False), answer.err
+
+
+def test_a_path_may_begin_with_a_space_and_have_control_characters():
+    answer = attack(("export", "r.jsonl", "--output", " a\n"), {"r.jsonl": record_line({})})
+    assert (answer.code, [Path(path).name for path in answer.written]) == (0, [" a\n"]), answer.err
 
 
 @pytest.mark.parametrize(("words", "option", "text"), LISTS)
