@@ -78,9 +78,9 @@ class _Commands(TyperGroup):
 
 
 def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
-    """Return a parameter's value, of text without the spaces around it. Raise WrongInputError for control characters.
+    """Return the value of a text without the spaces around it. Raise WrongInputError for control characters.
 
-    A path may have any name.
+    A path keeps both.
     """
     value = process(ctx, text.strip() if isinstance(text, str) else text)
     if not isinstance(text, str) or isinstance(value, Path):

@@ -20,9 +20,6 @@ from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.progress import stages
 
-_LOAD_S = 1.0
-"""The load of other processes is a mean over this time at least, because the clock of /proc/stat is coarse."""
-
 _FORMER = {"ranks": "nproc-per-node", "backend": "checkpoint-format"}
 """Former names of options, which are taken and not listed."""
 
@@ -72,7 +69,7 @@ def elastic(
         claim_folder(checkpoints, settings)
     path = new_run_path(results, "elastic")
     try:
-        load = meter.read(_LOAD_S)
+        load = meter.read(1.0)  # the clock of /proc/stat is coarse
         warn(load.warning("outages are longer too") if load else [])
         with stages(Console(stderr=True)) as say:
             keep = partial(append_elastic, path)

@@ -21,8 +21,6 @@ from dpbench.processes.start import child_command
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.quantities import time_left
 
-_LOOK_EVERY_S = 0.5
-
 
 def run_elastic(
     settings: ElasticSettings,
@@ -63,7 +61,7 @@ def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[Non
     has_ended, left = Event(), list(job.faults)
 
     def watch() -> None:
-        while not has_ended.wait(_LOOK_EVERY_S):
+        while not has_ended.wait(0.5):
             for fault in [each for each in left if fault_file(job.events, each).exists()]:
                 left.remove(fault)
                 say(f"{job.scheme} run: {fault}")
