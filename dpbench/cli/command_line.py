@@ -8,6 +8,8 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -18,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from dpbench import __version__
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
-from dpbench.text.outside import printable
+from dpbench.text.outside import printable, quoted
 
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
@@ -67,7 +69,10 @@ class _Commands(TyperGroup):
         only = typer.Typer(add_completion=False, rich_markup_mode=None)
         only.callback()(lambda: None)  # so that a single command stays one of a group
         import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
-        return typer.main.get_group(only).get_command(ctx, cmd_name)
+        command: Any = typer.main.get_group(only).get_command(ctx, cmd_name)
+        for param in command.params:
+            param.process_value = partial(_plain, param.opts[0], param.process_value)
+        return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return commands and options that begin so, without an import of the commands."""
@@ -77,6 +82,19 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
+    """Return the value of a text without the spaces around it. Raise WrongInputError for control characters.
+
+    A path keeps both.
+    """
+    value = process(ctx, text.strip() if isinstance(text, str) else text)
+    if not isinstance(text, str) or isinstance(value, Path):
+        return process(ctx, text)
+    if not text.isprintable():
+        raise WrongInputError(f"{name}: {quoted(text)} has what cannot be printed; allowed: printable characters")
+    return value
 
 
 app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)

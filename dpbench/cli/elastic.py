@@ -1,5 +1,6 @@
 """The command `dpbench elastic`: a training run under torchrun in which workers fail."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -7,23 +8,24 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import Json, example, form_of, option, show
-from dpbench.elastic.elastic_record import ElasticRecord
+from dpbench.cli.shared import Json, example, form_of, option, show, warn
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
 from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
+from dpbench.processes.other_load import LoadMeter
 from dpbench.records.record import Outcome
 from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
+from dpbench.report.progress import stages
 
 
 def elastic(
-    ranks: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
+    nproc_per_node: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
     steps: Annotated[int, option("Training steps of each run.")] = 60,
     checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10,
-    backend: Annotated[
+    checkpoint_format: Annotated[
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
     ] = "torch.save",
     max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
@@ -43,14 +45,15 @@ def elastic(
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
     from dpbench.report.page.inputs import PageInputs
 
+    meter = LoadMeter()
     settings = elastic_settings(
         workload=workload,
-        ranks=ranks,
+        ranks=nproc_per_node,
         steps=steps,
         batch=batch,
         dtype=dtype,
         checkpoint_every=checkpoint_every,
-        backend=backend,
+        checkpoint_format=checkpoint_format,
         max_restarts=max_restarts,
         hang_timeout=hang_timeout,
         seed=seed,
@@ -61,17 +64,15 @@ def elastic(
     check_factory(settings, timeout_s)
     if checkpoints is not None:
         claim_folder(checkpoints, settings)
-    with Console(stderr=True).status("training") as status:
-        path = new_run_path(results, "elastic")
-
-        def keep(record: ElasticRecord) -> None:
-            append_elastic(path, record)
-            status.update(f"{record.scheme}: {record.outcome}; the next run")
-
-        try:
-            records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
-        finally:
-            drop_if_empty(path)
+    path = new_run_path(results, "elastic")
+    try:
+        load = meter.read(1.0)  # the clock of /proc/stat is coarse
+        warn(load.warning("outages are longer too") if load else [])
+        with stages(Console(stderr=True)) as say:
+            keep = partial(append_elastic, path)
+            records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
+    finally:
+        drop_if_empty(path)
     show(elastic_json(records) if as_json else elastic_text(records))
     finish_page_beside(
         PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)
@@ -81,4 +82,5 @@ def elastic(
 
 def add_to(app: typer.Typer) -> None:
     """Add `elastic` to the command line."""
-    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,leave@30:0,join@40"))(elastic)
+    text = example("dpbench elastic --nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40")
+    app.command("elastic", epilog=text)(elastic)

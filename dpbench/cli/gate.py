@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from dpbench.cases.variants import split_list
 from dpbench.cli.shared import Command, Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
@@ -128,7 +129,7 @@ def _head(head: str, *, worktree: bool) -> str | None:
 
 
 def _tiers(text: str) -> tuple[int, ...]:
-    names = [name.strip() for name in text.split(",")]
+    names = split_list(text)
     for name in names:
         if name not in TIERS or names.count(name) > 1:
             raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")
