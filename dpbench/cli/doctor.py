@@ -22,6 +22,7 @@ def doctor(
         Path | None,
         option("Measure five numbers of the devices instead, and write FILE.toml for dpbench project --machine."),
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Show each finding with its advice.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Report what this machine is, what may disturb a measurement, and which variants run. Change nothing."""
@@ -34,7 +35,7 @@ def doctor(
     if not quick and machine.torch is not None:
         with progress_bar(Console(stderr=True)) as progress:
             findings += self_test(machine, progress=progress)
-    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings))
+    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings, with_details=details))
     return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE
 
 

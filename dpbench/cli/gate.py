@@ -11,9 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
-from dpbench.cli.shared import Json, example, option, output_path, show, usage_line
+from dpbench.cases.variants import split_list
+from dpbench.cli.shared import Command, Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
@@ -26,7 +26,7 @@ from dpbench.text.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _FORMS: Mapping[str, Callable[[Judgement], str]] = {
-    "markdown": gate_markdown,
+    "comment": gate_markdown,
     "junit": gate_junit,
     "bencher": gate_bencher,
 }
@@ -35,7 +35,7 @@ _NAME_MAX = 255
 """Bytes of a file name that Linux's file systems allow (limits.h)."""
 
 
-class _GateCommand(TyperCommand):
+class _GateCommand(Command):
     """The gate's command. Its wrong usage is a `GateError`; `cli.main` gives its other errors exit code 3 too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -48,7 +48,8 @@ class _GateCommand(TyperCommand):
 def gate(
     base: Annotated[str | None, option("Compare with the merge base of head and this commit, such as main.")] = None,
     base_exact: Annotated[
-        bool, typer.Option("--base-exact", help="Compare with the commit of --base itself, not with the merge base.")
+        bool,
+        option("Compare with the commit of --base itself, not with the merge base.", "--base-exact", is_rare=True),
     ] = False,
     head: Annotated[str, option("The commit to judge.")] = "HEAD",
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
@@ -58,7 +59,7 @@ def gate(
     asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
-    markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
+    comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
     bencher: Annotated[Path | None, option("Write Bencher Metric Format (JSON).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
@@ -66,7 +67,7 @@ def gate(
 ) -> int:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
-    named = {"markdown": markdown, "junit": junit, "bencher": bencher}
+    named = {"comment": comment, "junit": junit, "bencher": bencher}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
     asked = GateRequest(
@@ -128,7 +129,7 @@ def _head(head: str, *, worktree: bool) -> str | None:
 
 
 def _tiers(text: str) -> tuple[int, ...]:
-    names = [name.strip() for name in text.split(",")]
+    names = split_list(text)
     for name in names:
         if name not in TIERS or names.count(name) > 1:
             raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")

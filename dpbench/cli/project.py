@@ -33,7 +33,7 @@ def project(
     workload: Annotated[str | None, WORKLOAD] = None,
     *,
     machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
-    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", names="variants")] = _VARIANTS,
+    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", completes="variants")] = _VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
     math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
     ahead: Annotated[

@@ -37,7 +37,7 @@ class TraceError(WrongInputError):
 def trace(
     workload: Annotated[str, WORKLOAD],
     *,
-    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", names="variants")] = _DEFAULT_VARIANTS,
+    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", completes="variants")] = _DEFAULT_VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,
     devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
     machine: Annotated[str | None, option("A described machine, such as 4xV100-sxm, or its TOML file.")] = None,

@@ -23,12 +23,12 @@ class OtherLoad:
     def is_high(self) -> bool:
         return self.busy_cores > LOADED * self.cores
 
-    def warning(self) -> list[str]:
-        """Return a line for the start of a long command on a busy machine, else nothing."""
+    def warning(self, effect: str = "the order of variants is less sure") -> list[str]:
+        """Return a line for the start of a long command on a busy machine, with the effect on its answer; else none."""
         if self.busy_cores <= BUSY * self.cores:
             return []
         busy = f"other processes keep {self.busy_cores:.1f} of {self.cores} cores busy"
-        return [f"{busy}: this takes longer, and the order of variants is less sure"]
+        return [f"{busy}: this takes longer, and {effect}"]
 
 
 class LoadMeter:
@@ -38,8 +38,9 @@ class LoadMeter:
         self._stat = stat
         self._begin_s, self._others_s = time.monotonic(), self._others()
 
-    def read(self) -> OtherLoad | None:
-        """Return the load since the begin; None where /proc/stat cannot be read."""
+    def read(self, least_s: float = 0.0) -> OtherLoad | None:
+        """Return the load since the begin, after `least_s` of it at least; None where /proc/stat cannot be read."""
+        time.sleep(max(0.0, self._begin_s + least_s - time.monotonic()))
         now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
         if now_s is None or self._others_s is None or elapsed_s <= 0:
             return None

@@ -1,7 +1,8 @@
-"""The progress bar on standard error while children measure."""
+"""Progress on standard error while children measure: a bar, a status, or lines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -10,6 +11,21 @@ from rich.progress import Progress as Bar
 from dpbench.processes.runner import Progress
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import time_left
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Callable[[str], None]]:
+    """Yield the callback for the stages of a command: each is the status on a terminal, else a line."""
+    if not console.is_terminal:
+        yield partial(_say, console)
+        return
+    with console.status("") as status:
+        yield status.update
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -19,9 +35,7 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
     In a notebook the bar is IPython's.
     """
-
-    def say(line: str) -> None:
-        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+    say = partial(_say, console)
 
     def report(progress: Progress) -> None:
         last = progress.last
@@ -71,9 +85,3 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
             )
 
         yield show
-
-
-def time_left(seconds: float) -> str:
-    """Return seconds as ``minutes:seconds``."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
