@@ -56,10 +56,11 @@ def option(text: str, *names: str, is_output: bool = False, completes: str | Non
     `is_output` says that its value is the path of a file that is written. A shell completes a list of variants or
     workloads. A rare one has a place at the end of a `Command`'s help.
     """
-    panel = {"rich_help_panel": _RARE} if is_rare else {}
+    panel = _RARE if is_rare else None
     if is_output:
-        return typer.Option(*names, help=text, parser=_option_path, metavar="<path>", **panel)
-    return typer.Option(*names, help=text, autocompletion=_completion(completes) if completes else None, **panel)
+        return typer.Option(*names, help=text, parser=_option_path, metavar="<path>", rich_help_panel=panel)
+    complete = _completion(completes) if completes else None
+    return typer.Option(*names, help=text, autocompletion=complete, rich_help_panel=panel)
 
 
 class Command(TyperCommand):

@@ -208,7 +208,7 @@ def _comparison(
 
 def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
     """Return the key that sorts the variants which ratios may be to: the stock schemes first."""
-    return variant not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
+    return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
 
 def _sort_key_of_variant(case: Case) -> tuple[int, str]:
