@@ -22,6 +22,7 @@ from dpbench.gate.settings import LIMIT_S, BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
 from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
+from dpbench.gate.tolerated import with_tolerances
 from dpbench.processes.launch import Launcher, launch
 from dpbench.processes.wrapper_of import built_of, has_wrapper
 from dpbench.records.record import Environment
@@ -146,6 +147,8 @@ def _judgement(
     changes, of_counters = apply_accepted(counters.changes, accepted, prepared.commits, today)
     judgements, of_times = apply_accepted(times.judgements, accepted, prepared.commits, today)
     drifted, of_drifts = apply_accepted(drifted, accepted, prepared.commits, today)
+    notes = (*prepared.notes, *counters.notes, *times.notes)
+    changes = with_tolerances(changes, prepared.settings.counts)
     changes = with_trades(changes, judgements, timed_by(counters.by_name, prepared.settings.benchmarks))
     verdict, why = overall_verdict(
         changes,
@@ -173,9 +176,7 @@ def _judgement(
         blames=counters.blames,
         times=judgements,
         drifts=drifted,
-        notes=tuple(
-            dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
-        ),
+        notes=tuple(dict.fromkeys([*notes, *of_history, *of_counters, *of_times, *of_drifts])),
         false_alarms=measured_false_alarms(request.results, prepared.history.lines, times.environment),
         environment=times.environment,
     )

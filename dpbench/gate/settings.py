@@ -47,6 +47,7 @@ from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
+from dpbench.gate.tolerated import Tolerances
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
@@ -275,6 +276,7 @@ class Settings(_Frozen):
     build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
+    counts: Tolerances = Tolerances()
 
 
 class _Keys(_Frozen):
@@ -283,6 +285,7 @@ class _Keys(_Frozen):
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
     accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
+    counts: dict[str, Any] = Field({}, description='a table with entries such as tolerated = "1%"')
     alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
     build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
@@ -342,6 +345,7 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
         build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
+        counts=_checked(Tolerances, keys.counts, "counts: "),
     )
 
 

@@ -23,12 +23,13 @@ TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 class Times:
     """The result of tier 1. `twin_alarmed` has the benchmarks whose twin was judged, by name.
 
-    `environment` is None if the budget had no room for a round.
+    `environment` is None if the budget had no room for a round. `notes` has the first note of each benchmark.
     """
 
     judgements: tuple[TimeJudgement, ...]
     twin_alarmed: dict[str, bool]
     environment: Environment | None
+    notes: tuple[str, ...] = ()
 
 
 def round_taker(sides: Sides, lanes: tuple[str, ...], launch: Launcher) -> TakeRound:
@@ -89,7 +90,7 @@ def measure_times(
     risks, budget = risks_for(alarm_rate, len(benchmarks)), _Budget(budget_s, clock)
     rounds: dict[str, list[RoundRatio]] = {benchmark.name: [] for benchmark in benchmarks}
     judged = {benchmark.name: _not_judged(benchmark, 0) for benchmark in benchmarks}
-    twins: dict[str, bool] = {}
+    twins, notes = dict[str, bool](), dict[str, str]()
     undecided, number, environment = list(benchmarks), 0, None
     analysis: Analysis | None = None
     for until in analysis_rounds():
@@ -97,6 +98,8 @@ def measure_times(
             progress(f"round {number + 1}, {len(undecided)} benchmarks to decide, {budget.left_s:.0f} s left")
             taken = budget.timed(take, undecided, number)
             number, environment = number + 1, taken.environment
+            for note in taken.notes:
+                notes.setdefault(note.partition(":")[0], note)
             for name, ratio in taken.ratios.items():
                 rounds[name].append(ratio)
         analysis = _next_analysis(analysis, budget)
@@ -110,7 +113,7 @@ def measure_times(
         is_slower = any(each.verdict is Verdict.SLOWER for each in judged.values())
         if is_slower or not undecided or not budget.has_room():
             break
-    return Times(tuple(judged.values()), twins, environment)
+    return Times(tuple(judged.values()), twins, environment, tuple(notes.values()))
 
 
 def _next_analysis(last: Analysis | None, budget: _Budget) -> Analysis:
