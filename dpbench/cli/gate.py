@@ -17,10 +17,11 @@ from dpbench.cli.shared import Command, Json, example, option, output_path, show
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
-from dpbench.gate.run_gate import broken_judgement, run_gate
+from dpbench.gate.run_gate import Progress, broken_judgement, run_gate
 from dpbench.gate.settings import Selection
 from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
+from dpbench.report.progress import stages
 from dpbench.text.files import replace_text
 from dpbench.text.quantities import parse_duration
 
@@ -53,8 +54,17 @@ def gate(
     ] = False,
     head: Annotated[str, option("The commit to judge.")] = "HEAD",
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
-    tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
-    budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
+    tiers: Annotated[
+        str | None,
+        option(
+            "0 exact counters, 1 step times side by side, 2 drifts in the history; 0, and 1 unless the machine is busy."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        option("Time for all, such as 90s or 12m; the settings' own or 5m by default; clear cases end early."),
+    ] = None,
+    wait_for_quiet: Annotated[str, option("Time to wait for a machine that is too busy for times, such as 10m.")] = "0",
     settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
     asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
@@ -74,23 +84,23 @@ def gate(
         base=_given(base),
         head=_head(head, worktree=worktree),
         base_exact=base_exact,
-        tiers=_tiers(tiers),
-        budget_s=_budget(budget),
+        tiers=_tiers("0,1" if tiers is None else tiers),
+        budget_s=None if budget is None else _duration("budget", budget),
+        takes_times_anyway=tiers is not None,
+        wait_s=0.0 if wait_for_quiet == "0" else _duration("wait-for-quiet", wait_for_quiet),
         settings=settings,
         results=results,
         borrowed=_borrowed(asv, pytest),
     )
     summary = _checked_summary(files, github=github)
-    with Console(stderr=True).status("preparing") as status:
-        found = _judged(asked, status.update, lambda broken: _write(broken, writers, summary, github=github), as_json)
+    with stages(Console(stderr=True)) as say:
+        found = _judged(asked, say, lambda broken: _write(broken, writers, summary, github=github), as_json)
     _write(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
 
 
-def _judged(
-    asked: GateRequest, progress: Callable[[str], object], write: Callable[[Judgement], None], as_json: bool
-) -> Judgement:
+def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
     """Return the judgement. If the gate raises GateError, write and show that it is broken."""
     try:
         return run_gate(asked, progress=progress)
@@ -145,11 +155,11 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
     return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
 
 
-def _budget(text: str) -> float:
+def _duration(name: str, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise GateError(f"--budget: {error}; allowed: text such as 90s or 5m") from error
+        raise GateError(f"--{name}: {error}; allowed: text such as 90s or 5m") from error
 
 
 def _summary_file() -> Path | None:

@@ -1,5 +1,6 @@
 """Progress on standard error while children measure: a bar, a status, or lines."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -7,6 +8,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from dpbench.processes.runner import Progress
 from dpbench.records.record import Outcome
@@ -15,13 +17,30 @@ from dpbench.text.quantities import time_left
 
 
 @contextmanager
-def stages(console: Console) -> Iterator[Callable[[str], None]]:
-    """Yield the callback for the stages of a command: each is the status on a terminal, else a line."""
+def stages(console: Console) -> Iterator[Callable[..., None]]:
+    """Yield the callback for the stages of a command: each is the status on a terminal, else a line.
+
+    It takes the stage, and the seconds that are left if they are known. On a terminal these count down.
+    """
     if not console.is_terminal:
-        yield partial(_say, console)
+        yield lambda stage, left_s=None: _say(console, str(_Stage(stage, left_s)))
         return
-    with console.status("") as status:
-        yield status.update
+    with console.status("", refresh_per_second=1) as status:
+        yield lambda stage, left_s=None: status.update(_Stage(stage, left_s))
+
+
+class _Stage:
+    """A stage, and the time left whenever it is drawn."""
+
+    def __init__(self, stage: str, left_s: float | None) -> None:
+        self._stage, self._end_s = stage, None if left_s is None else time.monotonic() + left_s
+
+    def __str__(self) -> str:
+        left = "" if self._end_s is None else f"; {time_left(max(0.0, self._end_s - time.monotonic()))} left"
+        return f"{self._stage}{left}"
+
+    def __rich__(self) -> Text:
+        return Text(one_line(str(self)))
 
 
 def _say(console: Console, line: str) -> None:
