@@ -145,6 +145,8 @@ def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: 
     lent = [each for each in timed if isinstance(each, BorrowedBenchmark)]
     own = [each for each in timed if each not in lent]
     for group, share in ((own, 0.5 if lent else 1.0), (lent, 1.0)):
+        if not group:
+            continue
         is_open = verdict_of(times.judgements) is not Verdict.SLOWER
         times = times.beside(
             measure_times(

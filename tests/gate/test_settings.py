@@ -267,7 +267,5 @@ def test_the_budget_may_be_the_settings_own(tmp_path):
     (tmp_path / "gate.toml").write_text('budget = "12m"\n')
     assert load_settings(tmp_path / "gate.toml").budget_s == 720
     (tmp_path / "gate.toml").write_text("budget = 0\n")
-    with pytest.raises(
-        SettingsError, match=r"budget: 0 is no duration above 0 .*allowed: text such as"
-    ):
+    with pytest.raises(SettingsError, match=r"budget: 0 is no duration above 0 .*allowed: text such as"):
         load_settings(tmp_path / "gate.toml")
