@@ -24,6 +24,7 @@ from dpbench.records.communication import ScriptJob, communication
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
 from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.progress import waiting
 from dpbench.report.script_table import script_json, script_text
 
 _RANKS = "--nproc-per-node"
@@ -85,7 +86,7 @@ def _script(
     except ValidationError as error:
         key, complaint = explain(ScriptJob, error)
         raise SpecError(f"{_RANKS if key == 'ranks' else f'--{key}'}: {complaint}") from error
-    with Console(stderr=True).status(f"counting {script}"):
+    with waiting(Console(stderr=True), f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
         raise CountingError(f"script: {script!r}: {record.reason}")

@@ -13,7 +13,7 @@ from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode
 from dpbench.processes.ask import ask_machine
-from dpbench.report.progress import progress_bar
+from dpbench.report.progress import progress_bar, waiting
 
 
 def doctor(
@@ -43,7 +43,7 @@ def _describe(path: Path, as_json: bool) -> ExitCode:
     """Measure this machine's accelerators and write its machine file."""
     check_path(path)
     warn(unusable(ask_machine()))
-    with Console(stderr=True).status("measuring for some seconds"):
+    with waiting(Console(stderr=True), "measuring for some seconds"):
         found = ask_measured()
     write_machine_file(path, found)
     notes = notes_of(found)

@@ -24,7 +24,7 @@ from dpbench.records.run_path import drop_if_empty
 from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.report.progress import progress_bar
+from dpbench.report.progress import progress_bar, waiting
 from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
 
@@ -136,7 +136,7 @@ def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> No
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
-    with Console(stderr=True).status(f"counting {len(planned.cases)} cases"):
+    with waiting(Console(stderr=True), f"counting {len(planned.cases)} cases"):
         return count_all(planned.cases, events=events)
 
 

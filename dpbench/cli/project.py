@@ -18,6 +18,7 @@ from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.records.run_path import new_run_path
+from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
@@ -67,7 +68,7 @@ def project(
         check_batch(each.devices if size is None else size, each.devices)
     for variant in chosen:
         rule_of(variant)
-    with Console(stderr=True).status(f"recording {workload}, unless it is cached"):
+    with waiting(Console(stderr=True), f"recording {workload}, unless it is cached"):
         ways = ways_of(chosen, machines)
         recorded = record_all(workload, chosen, machines, ways)
     found = [

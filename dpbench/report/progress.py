@@ -1,5 +1,7 @@
 """Progress on standard error while children measure: a bar, a status, or lines."""
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,8 @@ from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import time_left
 
+_PATIENCE_S = 5.0
+
 
 @contextmanager
 def stages(console: Console) -> Iterator[Callable[..., None]]:
@@ -27,6 +31,27 @@ def stages(console: Console) -> Iterator[Callable[..., None]]:
         return
     with console.status("", refresh_per_second=1) as status:
         yield lambda stage, left_s=None: status.update(_Stage(stage, left_s))
+
+
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[None]:
+    """Show what is waited for in the block: a status on a terminal, else a line if it takes over five seconds.
+
+    If the machine was busy before, the line says so.
+    """
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    busy = f"; the load average is {load:.1f} on {cores} cores, so this takes longer" if load > 2 * cores else ""
+    teller = threading.Timer(_PATIENCE_S, _say, (console, f"{what}{busy}"))
+    teller.daemon = True
+    teller.start()
+    try:
+        yield
+    finally:
+        teller.cancel()
 
 
 class _Stage:
