@@ -5,7 +5,7 @@
 
 The second form finds the pull request by its head, which GitHub tells a workflow on workflow_run.
 The file comes from a job that ran the pull request's code, so it may hold anything. It is posted only if it has nothing
-but what `dpbench gate --markdown` writes: no link, mention, image or tag of another kind. Its first line, MARKER, gets
+but what `dpbench gate --comment` writes: no link, mention, image or tag of another kind. Its first line, MARKER, gets
 the workflow's name, from GITHUB_WORKFLOW. A comment is replaced only if AUTHOR wrote it and its first line is equal, so
 other bots and other workflows keep theirs. `gh` sends the requests, with the token in GH_TOKEN.
 Exit codes: 0 written; 1 refused or failed, for the reason on standard error.

@@ -25,7 +25,7 @@ from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, quoted, read_toml
 
 PROJECT_FILE = "pyproject.toml"
-_NO_OPTIONS = ("case_time", "reference")
+_NO_OPTIONS = ("case_time",)
 _OPTIONS = [key for name, field in Spec.model_fields.items() if (key := field.alias or name) not in _NO_OPTIONS]
 
 

@@ -8,6 +8,8 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -18,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from dpbench import __version__
 from dpbench.cli.shared import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
-from dpbench.text.outside import printable
+from dpbench.text.outside import printable, quoted
 
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
@@ -43,6 +45,13 @@ _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results",
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
 """By command: the option for its folder, and the name of this folder in the project's folder of results."""
 
+_FORMER: dict[str, dict[str, str]] = {
+    "gate": {"--markdown": "--comment"},
+    "counts": {"--ranks": "--nproc-per-node"},
+    "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
+}
+"""By command: options that had another name, and what they are called now."""
+
 
 class _Commands(TyperGroup):
     """Commands that are imported when they are called: together, their modules take a second."""
@@ -60,7 +69,10 @@ class _Commands(TyperGroup):
         only = typer.Typer(add_completion=False, rich_markup_mode=None)
         only.callback()(lambda: None)  # so that a single command stays one of a group
         import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
-        return typer.main.get_group(only).get_command(ctx, cmd_name)
+        command: Any = typer.main.get_group(only).get_command(ctx, cmd_name)
+        for param in command.params:
+            param.process_value = partial(_plain, param.opts[0], param.process_value)
+        return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return commands and options that begin so, without an import of the commands."""
@@ -70,6 +82,19 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+
+def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
+    """Return the value of a text without the spaces around it. Raise WrongInputError for control characters.
+
+    A path keeps both.
+    """
+    value = process(ctx, text.strip() if isinstance(text, str) else text)
+    if not isinstance(text, str) or isinstance(value, Path):
+        return process(ctx, text)
+    if not text.isprintable():
+        raise WrongInputError(f"{name}: {quoted(text)} has what cannot be printed; allowed: printable characters")
+    return value
 
 
 app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -121,10 +146,21 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
+def _renamed(words: list[str]) -> list[str]:
+    """Return the words with the present names of options. A script's arguments, behind ``--``, stay."""
+    former = next((_FORMER[word] for word in words if word in _FORMER), {})
+    end = words.index("--") if "--" in words else len(words)
+    for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):
+        if name in former:
+            complain(f"warning: {name} is called {former[name]} now")
+            words[index] = f"{former[name]}{equals}{value}"
+    return words
+
+
 def _run(words: list[str]) -> int:
     """Run the command with these words and return its exit code. An error becomes a line on standard error."""
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
-    words = [word for word in words if word != "--debug"] or ["--help"]
+    words = _renamed([word for word in words if word != "--debug"]) or ["--help"]
     try:
         code: int = app(words, standalone_mode=False, prog_name="dpbench") or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code

@@ -10,7 +10,7 @@ from dpbench.cases.names import UNITS
 from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import OutputOptions, measure_spec
 from dpbench.cli.page import Open
-from dpbench.cli.shared import RESULTS, Details, Json, Markdown, example, form_of, option
+from dpbench.cli.shared import RESULTS, Command, Details, Json, Markdown, Reference, example, form_of, option
 from dpbench.errors import ExitCode
 from dpbench.processes.launched.on_all_ranks import leading
 from dpbench.records.run_path import new_run_path, sweep_path
@@ -34,8 +34,8 @@ Results = Annotated[Path, typer.Option(help="Folder of records, one file for eac
 
 
 def compare(
-    variants: Annotated[str | None, option(_VARIANTS_HELP, names="variants")] = None,
-    workloads: Annotated[str, option(_WORKLOADS_HELP, names="workloads")] = "mlp/small",
+    variants: Annotated[str | None, option(_VARIANTS_HELP, completes="variants")] = None,
+    workloads: Annotated[str, option(_WORKLOADS_HELP, completes="workloads")] = "mlp/small",
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64",
     devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None,
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train",
@@ -45,10 +45,13 @@ def compare(
     budget: Annotated[
         str, option("Time for all cases, such as 90s or 2m. It is kept by fewer rounds, but three.")
     ] = "70s",
-    timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.")] = "2m",
+    timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.", is_rare=True)] = "2m",
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None,
-    seed: Annotated[str, option("Seed of models, batches and the order of cases.")] = "0",
-    steps_per_sample: Annotated[str, option("Steps without a wait for the devices; a time is a sample's share.")] = "1",
+    seed: Annotated[str, option("Seed of models, batches and the order of cases.", is_rare=True)] = "0",
+    steps_per_sample: Annotated[
+        str, option("Steps without a wait for the devices; a time is a sample's share.", is_rare=True)
+    ] = "1",
+    reference: Reference = None,
     allow_different: AllowDifferent = False,
     results: Results = RESULTS,
     details: Details = False,
@@ -73,6 +76,7 @@ def compare(
         "threads": threads,
         "seed": seed,
         "steps_per_sample": steps_per_sample,
+        "reference": reference,
     }
     output = OutputOptions(form_of(as_json=as_json, as_markdown=as_markdown), details, opens, allow_different, csv)
     with leading(os.environ, lambda: from_options(options)) as lead:
@@ -97,12 +101,14 @@ def sweep(
     with leading(os.environ, lambda: load_spec(spec)) as lead:
         if isinstance(lead, ExitCode):
             return lead
-        return measure_spec(lead, lambda: sweep_path(results, spec), output, retry=retry)
+        return measure_spec(lead, lambda: sweep_path(results, spec), output, retry=retry, resumes=True)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add `compare` and `sweep` to the command line."""
     app.command(
-        "compare", epilog=example("dpbench compare --variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'")
+        "compare",
+        cls=Command,
+        epilog=example("dpbench compare --variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'"),
     )(compare)
     app.command("sweep", epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))(sweep)

@@ -16,7 +16,7 @@ from dpbench.cases.explain import explain
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
-from dpbench.cli.shared import Json, example, option, show, show_lines
+from dpbench.cli.shared import Command, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.processes.count_all import CountingError, countable
 from dpbench.processes.count_scripts import count_scripts
@@ -24,24 +24,27 @@ from dpbench.records.communication import ScriptJob, communication
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
 from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.progress import waiting
 from dpbench.report.script_table import script_json, script_text
+
+_RANKS = "--nproc-per-node"
 
 
 def counts(
-    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.", names="variants")] = None,
-    workloads: Annotated[str | None, option("mlp/small by default.", names="workloads")] = None,
+    variants: Annotated[str | None, option(f"{','.join(DEFAULT_VARIANTS)} by default.", completes="variants")] = None,
+    workloads: Annotated[str | None, option("mlp/small by default.", completes="workloads")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
     events: Annotated[
         Path | None, option("Write the simulated devices' events to this file; one case.", is_output=True)
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Compare the committed set with its expectations.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Write the expectations anew.")] = False,
-    expected: Annotated[Path, option("Folder of expectations.")] = FOLDER,
+    check: Annotated[bool, option("Compare the committed set with its expectations.", "--check", is_rare=True)] = False,
+    update: Annotated[bool, option("Write the expectations anew.", "--update", is_rare=True)] = False,
+    expected: Annotated[Path, option("Folder of expectations.", is_rare=True)] = FOLDER,
     script: Annotated[
         str | None, option("Count what the ranks of this script send. Its arguments follow after --.")
     ] = None,
-    ranks: Annotated[int | None, option("Ranks of the script: 2 to 8; 2 by default.")] = None,
+    ranks: Annotated[int | None, option("Ranks of the script: 2 to 8; 2 by default.", _RANKS)] = None,
     steps: Annotated[int | None, option("Steps of the script's optimizer: 3 to 1000; 25 by default.")] = None,
     args: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.", show_default=False)] = None,
     as_json: Json = False,
@@ -54,7 +57,7 @@ def counts(
     if script is not None:
         beside = {**chosen, "events": events, "check": check or None, "update": update or None}
         return _script(script, {"ranks": ranks, "steps": steps}, tuple(args or ()), beside, as_json=as_json)
-    for name, value in {"ranks": ranks, "steps": steps, "arguments": args}.items():
+    for name, value in {_RANKS: ranks, "--steps": steps, "arguments": args}.items():
         if value:
             raise SpecError(f"{name}: {value!r} is of a script; allowed: with --script")
     if check or update:
@@ -81,8 +84,9 @@ def _script(
     try:
         job = ScriptJob(script=script, args=args, **numbers)
     except ValidationError as error:
-        raise SpecError(": ".join(explain(ScriptJob, error))) from error
-    with Console(stderr=True).status(f"counting {script}"):
+        key, complaint = explain(ScriptJob, error)
+        raise SpecError(f"{_RANKS if key == 'ranks' else f'--{key}'}: {complaint}") from error
+    with waiting(Console(stderr=True), f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
         raise CountingError(f"script: {script!r}: {record.reason}")
@@ -113,5 +117,7 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
 
 def add_to(app: typer.Typer) -> None:
     """Add `counts` to the command line."""
-    of_script = "dpbench counts --script train.py --ranks 2 -- --epochs 1"
-    app.command("counts", epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}"))(counts)
+    of_script = "dpbench counts --script train.py --nproc-per-node 2 -- --epochs 1"
+    app.command(
+        "counts", cls=Command, epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}")
+    )(counts)

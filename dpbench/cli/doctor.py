@@ -13,7 +13,7 @@ from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode
 from dpbench.processes.ask import ask_machine
-from dpbench.report.progress import progress_bar
+from dpbench.report.progress import progress_bar, waiting
 
 
 def doctor(
@@ -22,6 +22,7 @@ def doctor(
         Path | None,
         option("Measure five numbers of the devices instead, and write FILE.toml for dpbench project --machine."),
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Show each finding with its advice.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Report what this machine is, what may disturb a measurement, and which variants run. Change nothing."""
@@ -34,7 +35,7 @@ def doctor(
     if not quick and machine.torch is not None:
         with progress_bar(Console(stderr=True)) as progress:
             findings += self_test(machine, progress=progress)
-    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings))
+    show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings, with_details=details))
     return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE
 
 
@@ -42,7 +43,7 @@ def _describe(path: Path, as_json: bool) -> ExitCode:
     """Measure this machine's accelerators and write its machine file."""
     check_path(path)
     warn(unusable(ask_machine()))
-    with Console(stderr=True).status("measuring for some seconds"):
+    with waiting(Console(stderr=True), "measuring for some seconds"):
         found = ask_measured()
     write_machine_file(path, found)
     notes = notes_of(found)

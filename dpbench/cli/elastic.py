@@ -1,5 +1,6 @@
 """The command `dpbench elastic`: a training run under torchrun in which workers fail."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -7,30 +8,31 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import Json, example, form_of, option, show
-from dpbench.elastic.elastic_record import ElasticRecord
+from dpbench.cli.shared import Json, example, form_of, option, show, warn
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
 from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
+from dpbench.processes.other_load import LoadMeter
 from dpbench.records.record import Outcome
 from dpbench.records.run_path import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
+from dpbench.report.progress import stages
 
 
 def elastic(
-    ranks: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
+    nproc_per_node: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
     steps: Annotated[int, option("Training steps of each run.")] = 60,
     checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10,
-    backend: Annotated[
+    checkpoint_format: Annotated[
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
     ] = "torch.save",
     max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
     faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill",
     plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
     hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
-    workload: Annotated[str, option("mlp/small or my_model:factory.", names="workloads")] = "mlp/small",
+    workload: Annotated[str, option("mlp/small or my_model:factory.", completes="workloads")] = "mlp/small",
     batch: Annotated[int, option("Items in the global batch.")] = 64,
     dtype: Annotated[str, option("float32 or float64.")] = "float32",
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,
@@ -43,14 +45,15 @@ def elastic(
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
     from dpbench.report.page.inputs import PageInputs
 
+    meter = LoadMeter()
     settings = elastic_settings(
         workload=workload,
-        ranks=ranks,
+        ranks=nproc_per_node,
         steps=steps,
         batch=batch,
         dtype=dtype,
         checkpoint_every=checkpoint_every,
-        backend=backend,
+        checkpoint_format=checkpoint_format,
         max_restarts=max_restarts,
         hang_timeout=hang_timeout,
         seed=seed,
@@ -61,17 +64,15 @@ def elastic(
     check_factory(settings, timeout_s)
     if checkpoints is not None:
         claim_folder(checkpoints, settings)
-    with Console(stderr=True).status("training") as status:
-        path = new_run_path(results, "elastic")
-
-        def keep(record: ElasticRecord) -> None:
-            append_elastic(path, record)
-            status.update(f"{record.scheme}: {record.outcome}; the next run")
-
-        try:
-            records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep)
-        finally:
-            drop_if_empty(path)
+    path = new_run_path(results, "elastic")
+    try:
+        load = meter.read(1.0)  # the clock of /proc/stat is coarse
+        warn(load.warning("outages are longer too") if load else [])
+        with stages(Console(stderr=True)) as say:
+            keep = partial(append_elastic, path)
+            records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
+    finally:
+        drop_if_empty(path)
     show(elastic_json(records) if as_json else elastic_text(records))
     finish_page_beside(
         PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)
@@ -81,4 +82,5 @@ def elastic(
 
 def add_to(app: typer.Typer) -> None:
     """Add `elastic` to the command line."""
-    app.command("elastic", epilog=example("dpbench elastic --ranks 2 --plan kill@12:1,leave@30:0,join@40"))(elastic)
+    text = example("dpbench elastic --nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40")
+    app.command("elastic", epilog=text)(elastic)

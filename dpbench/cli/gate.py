@@ -11,22 +11,23 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
-from dpbench.cli.shared import Json, example, option, output_path, show, usage_line
+from dpbench.cases.variants import split_list
+from dpbench.cli.shared import Command, Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
-from dpbench.gate.run_gate import broken_judgement, run_gate
+from dpbench.gate.run_gate import Progress, broken_judgement, run_gate
 from dpbench.gate.settings import Selection
 from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
+from dpbench.report.progress import stages
 from dpbench.text.files import replace_text
 from dpbench.text.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
 _FORMS: Mapping[str, Callable[[Judgement], str]] = {
-    "markdown": gate_markdown,
+    "comment": gate_markdown,
     "junit": gate_junit,
     "bencher": gate_bencher,
 }
@@ -35,7 +36,7 @@ _NAME_MAX = 255
 """Bytes of a file name that Linux's file systems allow (limits.h)."""
 
 
-class _GateCommand(TyperCommand):
+class _GateCommand(Command):
     """The gate's command. Its wrong usage is a `GateError`; `cli.main` gives its other errors exit code 3 too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -48,17 +49,27 @@ class _GateCommand(TyperCommand):
 def gate(
     base: Annotated[str | None, option("Compare with the merge base of head and this commit, such as main.")] = None,
     base_exact: Annotated[
-        bool, typer.Option("--base-exact", help="Compare with the commit of --base itself, not with the merge base.")
+        bool,
+        option("Compare with the commit of --base itself, not with the merge base.", "--base-exact", is_rare=True),
     ] = False,
     head: Annotated[str, option("The commit to judge.")] = "HEAD",
     worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
-    tiers: Annotated[str, option("0 exact counters, 1 step times side by side, 2 drifts in the history.")] = "0,1",
-    budget: Annotated[str, option("Time for all, such as 90s or 5m; clear cases end early.")] = "5m",
+    tiers: Annotated[
+        str | None,
+        option(
+            "0 exact counters, 1 step times side by side, 2 drifts in the history; 0, and 1 unless the machine is busy."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        option("Time for all, such as 90s or 12m; the settings' own or 5m by default; clear cases end early."),
+    ] = None,
+    wait_for_quiet: Annotated[str, option("Time to wait for a machine that is too busy for times, such as 10m.")] = "0",
     settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
     asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
-    markdown: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
+    comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
     bencher: Annotated[Path | None, option("Write Bencher Metric Format (JSON).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
@@ -66,30 +77,30 @@ def gate(
 ) -> int:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
-    named = {"markdown": markdown, "junit": junit, "bencher": bencher}
+    named = {"comment": comment, "junit": junit, "bencher": bencher}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
     asked = GateRequest(
         base=_given(base),
         head=_head(head, worktree=worktree),
         base_exact=base_exact,
-        tiers=_tiers(tiers),
-        budget_s=_budget(budget),
+        tiers=_tiers("0,1" if tiers is None else tiers),
+        budget_s=None if budget is None else _duration("budget", budget),
+        takes_times_anyway=tiers is not None,
+        wait_s=0.0 if wait_for_quiet == "0" else _duration("wait-for-quiet", wait_for_quiet),
         settings=settings,
         results=results,
         borrowed=_borrowed(asv, pytest),
     )
     summary = _checked_summary(files, github=github)
-    with Console(stderr=True).status("preparing") as status:
-        found = _judged(asked, status.update, lambda broken: _write(broken, writers, summary, github=github), as_json)
+    with stages(Console(stderr=True)) as say:
+        found = _judged(asked, say, lambda broken: _write(broken, writers, summary, github=github), as_json)
     _write(found, writers, summary, github=github)
     show(gate_json(found) if as_json else gate_text(found))
     return EXIT_CODES[found.verdict]
 
 
-def _judged(
-    asked: GateRequest, progress: Callable[[str], object], write: Callable[[Judgement], None], as_json: bool
-) -> Judgement:
+def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
     """Return the judgement. If the gate raises GateError, write and show that it is broken."""
     try:
         return run_gate(asked, progress=progress)
@@ -128,7 +139,7 @@ def _head(head: str, *, worktree: bool) -> str | None:
 
 
 def _tiers(text: str) -> tuple[int, ...]:
-    names = [name.strip() for name in text.split(",")]
+    names = split_list(text)
     for name in names:
         if name not in TIERS or names.count(name) > 1:
             raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")
@@ -144,11 +155,11 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
     return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
 
 
-def _budget(text: str) -> float:
+def _duration(name: str, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise GateError(f"--budget: {error}; allowed: text such as 90s or 5m") from error
+        raise GateError(f"--{name}: {error}; allowed: text such as 90s or 5m") from error
 
 
 def _summary_file() -> Path | None:

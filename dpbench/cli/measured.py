@@ -10,7 +10,7 @@ from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.page import finish_page_beside
-from dpbench.cli.shared import Form, show, show_lines, show_markdown, unusable, warn
+from dpbench.cli.shared import Form, complain, show, show_lines, show_markdown, unusable, warn
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.count_all import CountingError, count_all
 from dpbench.processes.launched.on_all_ranks import Lead
@@ -24,7 +24,7 @@ from dpbench.records.run_path import drop_if_empty
 from dpbench.records.store import Retry, Store
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
 from dpbench.report.counts_table import counts_json, counts_text
-from dpbench.report.progress import progress_bar
+from dpbench.report.progress import progress_bar, waiting
 from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
 
@@ -49,10 +49,12 @@ def measure_spec(
     output: OutputOptions,
     *,
     retry: Retry | None = None,
+    resumes: bool = False,
     with_counts: bool = False,
 ) -> ExitCode:
     """Measure the spec and show the comparison. `make_path` makes the file of records once the machine is known to do.
 
+    If it `resumes`, the next call goes on in the same file, and an interrupt says so.
     With `with_counts`, details and JSON have exact counts on simulated devices too, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
@@ -84,6 +86,8 @@ def measure_spec(
     path = store.path.with_suffix(".html")
     finish_page_beside(page, lambda: path, opens=output.opens, form=output.form, reference=spec.reference)
     if found.is_interrupted:
+        of = f"{len(found.records)} of {len(planned.cases) * spec.rounds} measurements are kept"
+        complain(f"{of}; {'repeat the command to go on' if resumes else f'to see them: dpbench report {store.path}'}")
         raise KeyboardInterrupt
     measured = any(record.outcome is Outcome.OK for record in found.records)
     return ExitCode.OK if measured else ExitCode.NEGATIVE
@@ -132,7 +136,7 @@ def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> No
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
-    with Console(stderr=True).status(f"counting {len(planned.cases)} cases"):
+    with waiting(Console(stderr=True), f"counting {len(planned.cases)} cases"):
         return count_all(planned.cases, events=events)
 
 

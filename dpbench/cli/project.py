@@ -18,6 +18,7 @@ from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.rules import ProjectionError, check_batch, rule_of
 from dpbench.records.run_path import new_run_path
+from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
@@ -33,7 +34,7 @@ def project(
     workload: Annotated[str | None, WORKLOAD] = None,
     *,
     machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
-    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", names="variants")] = _VARIANTS,
+    variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", completes="variants")] = _VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
     math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
     ahead: Annotated[
@@ -67,7 +68,7 @@ def project(
         check_batch(each.devices if size is None else size, each.devices)
     for variant in chosen:
         rule_of(variant)
-    with Console(stderr=True).status(f"recording {workload}, unless it is cached"):
+    with waiting(Console(stderr=True), f"recording {workload}, unless it is cached"):
         ways = ways_of(chosen, machines)
         recorded = record_all(workload, chosen, machines, ways)
     found = [

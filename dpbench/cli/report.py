@@ -10,7 +10,7 @@ import typer
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.page import Open, finish_page_of, tell_page
-from dpbench.cli.shared import Details, Form, Json, Markdown, example, form_of, option
+from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
 from dpbench.report.page.content import page_of
@@ -33,7 +33,7 @@ def report(
             "The HTML file; report.html beside the first file by default, or the name of a single file.", is_output=True
         ),
     ] = None,
-    reference: Annotated[str | None, option("Ratios are to this variant; to torch_dp or naive by default.")] = None,
+    reference: Reference = None,
     commits: Annotated[
         tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
     ] = None,

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TextIO
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from typer.core import TyperCommand
 
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.names import Family, Size, registered
@@ -46,14 +47,33 @@ def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
     return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
 
 
-def option(text: str, *, is_output: bool = False, names: str | None = None) -> Any:
-    """Return an option with this help text. `is_output` says that its value is the path of a file that is written.
+_RARE = "Options for maintainers"
 
-    A shell completes a list of `names`, which are variants or workloads.
+
+def option(text: str, *names: str, is_output: bool = False, completes: str | None = None, is_rare: bool = False) -> Any:
+    """Return an option with this help text; its `names` are made of the parameter's by default.
+
+    `is_output` says that its value is the path of a file that is written. A shell completes a list of variants or
+    workloads. A rare one has a place at the end of a `Command`'s help.
     """
+    panel = _RARE if is_rare else None
     if is_output:
-        return typer.Option(help=text, parser=_option_path, metavar="<path>")
-    return typer.Option(help=text, autocompletion=_completion(names) if names else None)
+        return typer.Option(*names, help=text, parser=_option_path, metavar="<path>", rich_help_panel=panel)
+    complete = _completion(completes) if completes else None
+    return typer.Option(*names, help=text, autocompletion=complete, rich_help_panel=panel)
+
+
+class Command(TyperCommand):
+    """A command whose rare options have a group of their own in its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        every = self.params
+        rare = [each for each in every if getattr(each, "rich_help_panel", None) == _RARE]
+        self.params = [each for each in every if each not in rare]
+        super().format_options(ctx, formatter)
+        self.params = every
+        with formatter.section(_RARE):
+            formatter.write_dl([record for each in rare if (record := each.get_help_record(ctx))])
 
 
 def _completion(kind: str) -> Callable[[str], list[str]]:
@@ -65,6 +85,8 @@ def _completion(kind: str) -> Callable[[str], list[str]]:
     return complete
 
 
+_REFERENCE = "Ratios are to this variant; to torch_dp, naive, or the first scheme that has times by default."
+Reference = Annotated[str | None, option(_REFERENCE, completes="variants")]
 WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_completion("workloads"))
 
 
@@ -109,7 +131,7 @@ def show(what: RenderableType | dict[str, Any]) -> None:
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
-        Console(highlight=False).print(_Printable(what))
+        Console(highlight=False).print(_Printable(what), crop=False)
 
 
 def show_markdown(text: str) -> None:

@@ -1,12 +1,12 @@
 """The command `dpbench trace`: where the time of a step goes, as a picture, for Perfetto and in words."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
@@ -21,6 +21,7 @@ from dpbench.projection.described.machine_file import load_machine
 from dpbench.projection.rules import check_batch, rule_of
 from dpbench.records.run_path import new_run_path
 from dpbench.records.store import StoreError
+from dpbench.report.progress import waiting
 from dpbench.report.trace.picture import svg
 from dpbench.report.trace.text import trace_json, trace_text
 from dpbench.text.files import replace_text
@@ -37,7 +38,7 @@ class TraceError(WrongInputError):
 def trace(
     workload: Annotated[str, WORKLOAD],
     *,
-    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", names="variants")] = _DEFAULT_VARIANTS,
+    variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", completes="variants")] = _DEFAULT_VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,
     devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
     machine: Annotated[str | None, option("A described machine, such as 4xV100-sxm, or its TOML file.")] = None,
@@ -110,8 +111,8 @@ def _here(spec: Spec) -> Trace:
         return trace_recorded(wanted, plan.skipped)
 
 
-def _working(text: str) -> Status:
-    return Console(stderr=True).status(text)
+def _working(text: str) -> AbstractContextManager[None]:
+    return waiting(Console(stderr=True), text)
 
 
 def add_to(app: typer.Typer) -> None:

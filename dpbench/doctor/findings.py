@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from dpbench.text.frozen import Frozen
 
+UNKNOWN = "unknown: "
+"""The begin of a value that the examination could not read."""
+
 
 class Severity(StrEnum):
     """OK is harmless, NOTE may disturb measurements, UNRELIABLE makes them wrong."""
@@ -54,4 +57,4 @@ def unreliable(what: str, value: str, advice: str) -> Finding:
 
 def unknown(what: str, reason: str) -> Finding:
     """Return a note that the examination could not read the subject, and why."""
-    return note(what, f"unknown: {reason}")
+    return note(what, f"{UNKNOWN}{reason}")

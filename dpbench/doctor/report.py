@@ -1,6 +1,6 @@
 """The output of `dpbench doctor`: machine, findings, and the variants that run here."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -13,10 +13,11 @@ from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.plan import default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import SCHEMES, VariantName
-from dpbench.doctor.findings import Finding, Severity
+from dpbench.doctor.findings import UNKNOWN, Finding, Severity
 from dpbench.text.outside import one_line
 
 _GIB = 2**30
+_MOST_NOTES = 8
 _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELIABLE"}
 
 
@@ -48,9 +49,40 @@ def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: lis
     }
 
 
-def doctor_text(machine: MachineInfo, findings: Sequence[Finding]) -> Group:
-    """Return three tables and the verdict, for a terminal."""
-    return Group(_facts(machine), _findings(findings), _variants(machine), Text(one_line(_verdict(findings))))
+def doctor_text(machine: MachineInfo, findings: Sequence[Finding], *, with_details: bool = False) -> Group:
+    """Return the machine, what disturbs, the variants that run and the verdict, for a terminal.
+
+    Without details it has about 20 lines: what is ok is counted, what is unknown is named, and advice is for what is
+    unreliable.
+    """
+    if with_details:
+        return Group(_facts(machine), _findings(findings), _variants(machine), Text(one_line(_verdict(findings))))
+    lines = [_machine(machine), *_disturbing(findings), *_runs(machine)]
+    return Group(*map(Text, map(one_line, lines)), Text(one_line(_verdict(findings)), style="bold"))
+
+
+def _machine(machine: MachineInfo) -> str:
+    devices = ", ".join(f"{each.device} {each.name}" for each in machine.accelerators) or "no accelerator"
+    software = f"python {machine.python}, torch {machine.torch or 'that does not import'}"
+    return f"{machine.cpu_model}, {machine.cores} cores, {machine.memory_bytes / _GIB:.1f} GiB; {software}; {devices}"
+
+
+def _disturbing(findings: Sequence[Finding]) -> Iterator[str]:
+    of = {severity: [each for each in findings if each.severity is severity] for severity in Severity}
+    for finding in of[Severity.UNRELIABLE]:
+        yield f"UNRELIABLE {finding.what}: {finding.value}; {finding.advice}"
+    notes = [each for each in of[Severity.NOTE] if not each.value.startswith(UNKNOWN)]
+    yield from (f"note {finding.what}: {finding.value}" for finding in notes[:_MOST_NOTES])
+    unknown = [each.what for each in of[Severity.NOTE] if each.value.startswith(UNKNOWN)]
+    more = f"{len(notes) - _MOST_NOTES} more notes, " if len(notes) > _MOST_NOTES else ""
+    asked = f"unknown: {', '.join(unknown)}; " if unknown else ""
+    yield f"{asked}{more}{len(of[Severity.OK])} findings are ok; --details has all, with advice"
+
+
+def _runs(machine: MachineInfo) -> Iterator[str]:
+    reasons = why_unsupported_here(machine)
+    names = ", ".join(name for name, reason in reasons.items() if reason is None)
+    yield f"variants that run on {format_devices(default_lanes(machine))}: {names or 'none'}"
 
 
 def is_reliable(findings: Sequence[Finding]) -> bool:

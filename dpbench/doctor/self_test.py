@@ -88,9 +88,12 @@ def self_test(
     finding.
     """
 
-    def report(before: int, left_s: float, now: Progress) -> None:
-        # this pair counts as the last, because only the time is known
-        progress(replace(now, done=before + now.done, total=before + now.total, seconds_left=left_s))
+    def report(before: int, now: Progress) -> None:
+        elapsed_s, done, least = clock() - begin_s, before + now.done, 2 * _LEAST_PAIRS
+        round_s = elapsed_s / max(done, 1)  # only the time is known, so the number of rounds is estimated
+        rounds = max(least, done, round(seconds / round_s) if round_s else 0)
+        left_s = max(seconds - elapsed_s, (least - done) * round_s, 0.0)
+        progress(replace(now, done=done, total=rounds, rounds_done=done, rounds=rounds, seconds_left=left_s))
 
     records: list[Record] = []
     begin_s, runner = clock(), runner or RoundProcesses()
@@ -106,7 +109,7 @@ def self_test(
             case_time_s=_CHILD_SAMPLING_S,
             timeout_s=_CHILD_TIMEOUT_S,
             launch=runner.launch,
-            progress=partial(report, len(records), max(left_s, 0.0)),
+            progress=partial(report, len(records)),
         )
         runner.end_round()
         if any(record.outcome is not Outcome.OK for record in records[-2:]):

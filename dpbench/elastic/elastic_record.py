@@ -57,7 +57,7 @@ class PlannedFault(BaseModel):
         return f"{self.kind}@{self.step}" + ("" if self.kind is FaultKind.JOIN else f":{self.rank}")
 
 
-class CheckpointBackend(StrEnum):
+class CheckpointFormat(StrEnum):
     """What writes the checkpoints."""
 
     TORCH_SAVE = "torch.save"
@@ -76,7 +76,7 @@ class RunScheme(StrEnum):
 
 
 class ElasticSettings(BaseModel):
-    """What is trained, and what disturbs it. Field names are those of the options."""
+    """The options of the command; `ranks` is its --nproc-per-node, and `backend` its --checkpoint-format."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -86,7 +86,7 @@ class ElasticSettings(BaseModel):
     batch: Items
     dtype: str
     checkpoint_every: Items
-    backend: CheckpointBackend
+    backend: CheckpointFormat
     max_restarts: Count
     hang_timeout_s: Positive
     seed: Count

@@ -1,11 +1,11 @@
 """From the time stamps of a run to its outages, each with its parts.
 
-    fault       stop begins  stop ends   rendezvous    start    all ready   restored     caught up
-      ├─ noticing ─┼─ stopping ─┤ ├─ rendezvous ─┤ ├──── start ────┤ ├─ restore ─┤ ├─ redone ─┤
+    fault     stop begins  stop ends    start begins     all ready      restored    caught up
+      ├─ noticing ─┼─ stopping ─┼─ rendezvous ─┼──── start ────┼── restore ──┼─ redone ─┤
 
 A rank that leaves or joins is a fault too. A fault before step n means that n steps were done. An outage ends when rank
-0 has taken the last of them again, or has loaded a checkpoint of all n. Every part has two time stamps of its own. So
-the parts may leave gaps, which `unstamped_s` adds up. With several agents they may overlap.
+0 has taken the last of them again, or has loaded a checkpoint of all n. Each part begins where the one before ends. So
+the parts of an outage add up to it, whatever the order of the stamps of several agents.
 """
 
 from collections import Counter
@@ -22,17 +22,17 @@ class OutagePart(StrEnum):
     """A part of an outage, in the order of time."""
 
     NOTICING = "noticing"
-    """From the fault to the moment when the first agent stops its workers."""
+    """Until the first agent begins to stop its workers."""
     STOPPING = "stopping"
-    """Until the last agent has stopped its workers."""
+    """Until the last agent has stopped its workers, of those that stop before new ones start."""
     RENDEZVOUS = "rendezvous"
-    """The agents agree on who takes part."""
+    """Until the first agent starts new workers: the agents agree on who takes part."""
     START = "start"
-    """From the start of the new processes until the last one has its process group and model."""
+    """Until the last worker has its process group and model. Further rounds are in it."""
     RESTORE = "restore"
-    """The last rank loads the checkpoint."""
+    """Until the last rank has loaded the checkpoint."""
     REDONE = "redone"
-    """Rank 0 takes steps again that were done before the fault."""
+    """Until rank 0 has taken the steps again that were done before the fault."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class StampedSpan:
 class Outage:
     """What one fault cost.
 
-    `parts` lacks those without both stamps: all that come after the end of a run that did not recover, and REDONE if
-    no step was done again. `span` is None if the run did not catch up. `rounds` counts an agent's starts of its
-    workers, for the agent with most.
+    `parts` lacks those whose end has no stamp: all that come after the end of a run that did not recover, and REDONE
+    if no step was done again. Time of a part that is lacking belongs to the next one. `span` is None if the run did not
+    catch up. `rounds` counts an agent's starts of its workers, for the agent with most.
     `steps_per_s_before` and `steps_per_s_after` are rank 0's, checkpoints included, up to the neighbouring outages;
     None for fewer than 3 steps.
     """
@@ -65,17 +65,6 @@ class Outage:
     rounds: int
     steps_per_s_before: float | None
     steps_per_s_after: float | None
-
-    @property
-    def unstamped_s(self) -> float | None:
-        """The seconds of the outage that no part covers."""
-        if self.span is None:
-            return None
-        gaps_ns, covered_up_to_ns = 0, self.span.begin_ns
-        for part in sorted(self.parts.values(), key=lambda part: part.begin_ns):
-            gaps_ns += max(0, part.begin_ns - covered_up_to_ns)
-            covered_up_to_ns = max(covered_up_to_ns, part.end_ns)
-        return (gaps_ns + max(0, self.span.end_ns - covered_up_to_ns)) * _NS
 
 
 def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
@@ -122,7 +111,7 @@ def _outage(
     later = [] if caught_up_ns is None else [event for event in after if event.at_ns > caught_up_ns]
     return Outage(
         fault=fault,
-        parts=_parts(fault, within, done if redone_steps else None),
+        parts=_parts(fault, within, caught_up_ns if redone_steps else None),
         span=None if caught_up_ns is None else StampedSpan(fault.at_ns, caught_up_ns),
         redone_steps=redone_steps,
         rounds=max(Counter(event.agent for event in within if event.kind is EventKind.START_BEGIN).values(), default=0),
@@ -142,28 +131,30 @@ def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent
     return next((event.at_ns for event in again if event.step == done - 1), None)
 
 
-def _parts(
-    fault: ElasticEvent, within: Sequence[ElasticEvent], redone_up_to: int | None
-) -> dict[OutagePart, StampedSpan]:
-    """Return the parts that have both stamps: from the first beginning to the last end, if not said otherwise."""
+def _parts(fault: ElasticEvent, within: Sequence[ElasticEvent], redone_ns: int | None) -> dict[OutagePart, StampedSpan]:
+    """Return the parts whose ends have a stamp. A stamp before the begin of its part makes the part empty."""
     first: dict[EventKind, int] = {}
     last: dict[EventKind, int] = {}
     for event in within:
-        if event.kind is not EventKind.STEP or event.rank == 0:
+        first.setdefault(event.kind, event.at_ns)
+        # Later rounds stop workers too, and belong to the start.
+        if event.kind is not EventKind.STOP_END or EventKind.START_BEGIN not in first:
             last[event.kind] = event.at_ns
-            # A new agent asks to take part before the others have noticed it.
-            if event.kind is not EventKind.RENDEZVOUS_BEGIN or EventKind.STOP_BEGIN in first:
-                first.setdefault(event.kind, event.at_ns)
     ends = {
-        OutagePart.NOTICING: (fault.at_ns, first.get(EventKind.STOP_BEGIN)),
-        OutagePart.STOPPING: (first.get(EventKind.STOP_BEGIN), last.get(EventKind.STOP_END)),
-        OutagePart.RENDEZVOUS: (first.get(EventKind.RENDEZVOUS_BEGIN), last.get(EventKind.RENDEZVOUS_END)),
-        OutagePart.START: (first.get(EventKind.START_BEGIN), last.get(EventKind.READY)),
-        OutagePart.RESTORE: (last.get(EventKind.RESTORE_BEGIN), last.get(EventKind.RESTORE_END)),
+        OutagePart.NOTICING: first.get(EventKind.STOP_BEGIN),
+        OutagePart.STOPPING: last.get(EventKind.STOP_END),
+        OutagePart.RENDEZVOUS: first.get(EventKind.START_BEGIN),
+        OutagePart.START: last.get(EventKind.READY),
+        OutagePart.RESTORE: last.get(EventKind.RESTORE_END),
+        OutagePart.REDONE: redone_ns,
     }
-    if redone_up_to is not None:
-        ends[OutagePart.REDONE] = (last.get(EventKind.RESTORE_END), last.get(EventKind.STEP))
-    return {part: StampedSpan(a, b) for part, (a, b) in ends.items() if a is not None and b is not None}
+    parts: dict[OutagePart, StampedSpan] = {}
+    begin_ns = fault.at_ns
+    for part, end_ns in ends.items():
+        if end_ns is not None:
+            parts[part] = StampedSpan(begin_ns, max(begin_ns, end_ns))
+            begin_ns = parts[part].end_ns
+    return parts
 
 
 def _is_step(event: ElasticEvent) -> bool:

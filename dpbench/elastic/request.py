@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 
 from dpbench.cases.names import is_factory, parse_workload
-from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointBackend, ElasticSettings, FaultKind, PlannedFault
+from dpbench.cases.variants import split_list
+from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointFormat, ElasticSettings, FaultKind, PlannedFault
 from dpbench.errors import WrongInputError
 from dpbench.processes.ask import ask_machine
 from dpbench.text.outside import quoted
@@ -27,7 +28,7 @@ def elastic_settings(
     batch: int,
     dtype: str,
     checkpoint_every: int,
-    backend: str,
+    checkpoint_format: str,
     max_restarts: int,
     hang_timeout: str,
     seed: int,
@@ -39,14 +40,14 @@ def elastic_settings(
         parse_workload(workload)
     except ValueError as error:
         raise WrongInputError(f"workload: {error}") from None
-    _whole("ranks", ranks, 1, _MOST_RANKS)
+    _whole("nproc-per-node", ranks, 1, _MOST_RANKS)
     _whole("steps", steps, 2, _MOST)
     _whole("batch", batch, ranks, _MOST)
     _whole("checkpoint-every", checkpoint_every, 1, _MOST)
     _whole("max-restarts", max_restarts, 0, 1000)
     _whole("seed", seed, 0, 2**31 - 1)
     _one_of("dtype", dtype, DTYPES)
-    _one_of("backend", backend, tuple(CheckpointBackend))
+    _one_of("checkpoint-format", checkpoint_format, tuple(CheckpointFormat))
     kinds = parse_kinds(faults)
     planned = draw_plan(seed, steps, ranks, kinds) if plan is None else parse_plan(plan)
     check_plan(planned, steps, ranks, max_restarts, batch)
@@ -57,7 +58,7 @@ def elastic_settings(
         batch=batch,
         dtype=dtype,
         checkpoint_every=checkpoint_every,
-        backend=CheckpointBackend(backend),
+        backend=CheckpointFormat(checkpoint_format),
         max_restarts=max_restarts,
         hang_timeout_s=duration_s("hang-timeout", hang_timeout),
         seed=seed,
@@ -94,7 +95,7 @@ def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def parse_kinds(text: str) -> tuple[FaultKind, ...]:
     """Return the kinds of a text such as ``kill,oom,hang``. Raise WrongInputError."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    words = split_list(text) if text else []
     unknown = [word for word in words if word not in list(FaultKind)]
     if unknown:
         raise WrongInputError(f"faults: {unknown[0]!r} is no kind of fault; allowed: {_KINDS}")
@@ -103,7 +104,7 @@ def parse_kinds(text: str) -> tuple[FaultKind, ...]:
 
 def parse_plan(text: str) -> tuple[PlannedFault, ...]:
     """Return the faults of a text such as ``kill@12:1,oom@30:0``, ordered by step. Raise WrongInputError."""
-    return tuple(sorted((_parse_fault(word.strip()) for word in text.split(",")), key=lambda fault: fault.step))
+    return tuple(sorted(map(_parse_fault, split_list(text)), key=lambda fault: fault.step))
 
 
 def _parse_fault(word: str) -> PlannedFault:

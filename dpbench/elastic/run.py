@@ -4,19 +4,22 @@ parent ══> child/agent (torchrun) ══> child/trainer, one for each rank  
        ══> child/fleet: agents ══> child/trainer, one for each agent      elastic, if ranks leave or join
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, RunScheme
 from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
-from dpbench.elastic.job import ENVIRONMENT_FILE, ElasticJob
+from dpbench.elastic.job import ENVIRONMENT_FILE, ElasticJob, fault_file
 from dpbench.elastic.same_end import why_other_end
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Exit, launch
 from dpbench.processes.start import child_command
 from dpbench.records.record import Environment, Outcome
+from dpbench.text.quantities import time_left
 
 
 def run_elastic(
@@ -24,9 +27,11 @@ def run_elastic(
     run: str,
     timeout_s: float,
     checkpoints: Path | None,
+    *,
     keep: Callable[[ElasticRecord], None],
+    say: Callable[[str], object],
 ) -> tuple[ElasticRecord, ...]:
-    """Train twice and return the records. `keep` gets each record as soon as its run has ended.
+    """Train twice and return the records. `keep` gets each record as soon as its run has ended, `say` a line a stage.
 
     `timeout_s` is for one run. `checkpoints` is a claimed folder, or None for a temporary one. Without faults there is
     one run.
@@ -36,14 +41,38 @@ def run_elastic(
             checkpoints = Path(own) / "checkpoints"
             claim_folder(checkpoints, settings)
         records: list[ElasticRecord] = []
-        for scheme in RunScheme if settings.plan else (RunScheme.UNDISTURBED,):
+        schemes = list(RunScheme) if settings.plan else [RunScheme.UNDISTURBED]
+        for place, scheme in enumerate(schemes):
+            say(f"{scheme} run begins; at most {time_left(timeout_s * (len(schemes) - place))} left")
             events = Path(own) / f"events-{scheme}"
             events.mkdir()
             job = elastic_job(settings, scheme, checkpoints / scheme, events)
-            record = train_once(job, run, timeout_s, records[0] if records else None, Path(own))
+            with _named_faults(job, say):
+                record = train_once(job, run, timeout_s, records[0] if records else None, Path(own))
             keep(record)
+            say(f"{scheme} run: {record.outcome} after {time_left(record.duration_s)}")
             records.append(record)
         return tuple(records)
+
+
+@contextmanager
+def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[None]:
+    """Meanwhile say each fault once, when it has happened."""
+    has_ended, left = Event(), list(job.faults)
+
+    def watch() -> None:
+        while not has_ended.wait(0.5):
+            for fault in [each for each in left if fault_file(job.events, each).exists()]:
+                left.remove(fault)
+                say(f"{job.scheme} run: {fault}")
+
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join()
 
 
 def train_once(

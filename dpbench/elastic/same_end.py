@@ -17,15 +17,16 @@ def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticS
     if is_same_to_the_bit(done, expected):
         return None
     difference = loss_difference(done, expected)
-    losses = f"the loss is {done.loss!r}; that of the undisturbed run is {expected.loss!r}"
+    losses = f"the loss is {done.loss:.6g}; that of the undisturbed run is {expected.loss:.6g}"
+    losses += f"; the difference is {difference:.1e}"
     if not settings.is_world_changed:
-        return losses if difference else f"the loss is equal, {done.loss!r}, but the parameters differ"
+        return losses if difference else f"the loss is equal, {done.loss:.6g}, but the parameters differ"
     most = _MOST_DIFFERENCE[settings.dtype]
     if difference <= most:
         return None
     return (
-        f"{losses}; the difference is {difference:.1e}, and {most:g} is allowed in {settings.dtype}. A model that uses "
-        "the other items of its share, as batch norm does, depends on the number of ranks"
+        f"{losses}, and {most:g} is allowed in {settings.dtype}. A model that uses the other items of its share, as "
+        "batch norm does, depends on the number of ranks"
     )
 
 

@@ -20,16 +20,20 @@ from pathlib import Path, PurePosixPath
 
 from dpbench.text.outside import read_input, read_toml
 
+_OF_A_FILE, _MOST_MINUTES = 2, 30
+"""Minutes of a gate for each file of benchmarks or suite, and for all. A factory has one (2-core Intel Xeon, quiet)."""
 _ASV = ("asv.conf.json", "asv.conf.jsonc")
 _HEAD = """\
 # What `dpbench gate` measures. The page dpbench/gate/README.md has all fields.
-# A gate has 5 minutes for all benchmarks: remove those that matter least.
+# `variant = "single"` with `devices = "cpu"` judges a step on one device, without dpbench's wrapper.
+budget = "{minutes}m"                     # for all benchmarks; an undecided verdict says which would do
 {build}"""
 _FACTORY = """
 [[benchmark]]
 name = {name}
 workload = {factory}
 batch = 64                          # items in the global batch
+variant = "tuned"                   # the step through dpbench's wrapper, on all devices, or two lanes of the CPU
 threshold = "2%"                    # the tolerated growth
 """
 _BORROWED = """
@@ -89,7 +93,8 @@ def settings_text(found: FoundBenchmarks) -> str:
         tables.append(_BORROWED.format(suite="asv", text='"."', meaning="a regular expression"))
     for test in found.tests:
         tables.append(_BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file"))
-    return _HEAD.format(build=build) + ("".join(tables) or _NOTHING)
+    minutes = min(_MOST_MINUTES, 4 + len(found.factories) + _OF_A_FILE * (len(found.tests) + found.has_asv))
+    return _HEAD.format(build=build, minutes=max(5, minutes)) + ("".join(tables) or _NOTHING)
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -77,7 +77,8 @@ class CounterChange(_Frozen):
     """A counter of one case, or a value that a borrowed benchmark tracks, that differs between base and head.
 
     `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
-    direction. `traded_for` names the benchmarks whose measured times outvote a worse counter of Python calls.
+    direction. A worse counter is `tolerated` if it grew by at most what the settings say. `traded_for` names the
+    benchmarks whose measured times outvote it.
     """
 
     benchmark: str
@@ -86,6 +87,7 @@ class CounterChange(_Frozen):
     head: int | Share | None
     is_worse: bool | None
     accepted: Accepted | None = None
+    tolerated: bool = False
     traded_for: str | None = None
 
 

@@ -8,11 +8,12 @@ call costs time, but it is no work of a device. `_MOST_GROWTH` is 2 %:
     Python calls or lines               below 1.01                          at most 2 %         traded
 
     worse in any case                   all benchmarks pass, and            and it grew by
-    Python calls or lines               one is faster                       at most 2 %         traded
+    Python calls, lines, peak memory    one is faster                       at most 2 %         traded
     any counter that falls as much      one is faster                       at most 2 %         traded
     in other cases
 
-Memory that steps keep is never traded. Without times, such counters beside better ones leave the verdict undecided.
+Memory that steps keep is never traded. Without times that decide, such counters beside better ones leave the verdict
+undecided. What is tolerated (`tolerated.py`) is noted.
 """
 
 import re
@@ -25,6 +26,7 @@ from typing import TypeVar
 from dpbench.cases.case import Case
 from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, Quantity, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
+from dpbench.gate.tolerated import is_memory
 from dpbench.processes.messages import Timed
 
 _MOST_NAMED = 3
@@ -47,20 +49,32 @@ def overall_verdict(
     """Return the verdict and its reason in one line: what, by how much, and where.
 
     SLOWER if any finding is a regression that is neither accepted nor traded. Else UNDECIDED if a benchmark is, and is
-    not accepted, or if tier 0 has a `gap`. Without times (`is_timed`), counters that times could trade are UNDECIDED.
+    not accepted, or if tier 0 has a `gap`. Without times (`is_timed`), or if these are undecided, counters that times
+    could trade are UNDECIDED.
     `new` are the names of benchmarks that base does not have. `compared` is False if there are no others. Without
     anything compared or new the verdict is UNDECIDED.
     """
     worse = [change for change in counters if _is_open(change)]
-    open_question = _open_question(worse, counters) if not is_timed else None
+    undecided = [time for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
+    can_tell = "more rounds can tell" if is_timed else "step times can tell: run with --tiers 0,1"
+    open_question = _open_question(worse, counters, can_tell) if undecided or not is_timed else None
     if reasons := list(_regressions([] if open_question else worse, times, drifts, blames, counted_cases)):
         return Verdict.SLOWER, "; ".join(reasons)
-    undecided = [time for time in times if time.verdict is Verdict.UNDECIDED and time.accepted is None]
     gaps = [_names([_between(time) for time in undecided])] if undecided else []
     gaps += [reason for reason in (open_question, gap, None if compared or new else "nothing was compared") if reason]
     if gaps:
         return Verdict.UNDECIDED, "; ".join(gaps)
-    return Verdict.PASS, "; ".join(_passing(counters, times, drifts, new, compared=compared))
+    untimed = counted_cases and not is_timed
+    what = "no time was measured, and no counter is worse" if untimed else "nothing is slower"
+    return Verdict.PASS, "; ".join(_passing(counters, times, drifts, new, what if compared else ""))
+
+
+def is_only_memory(counters: Sequence[CounterChange], times: Sequence[TimeJudgement], drifts: Sequence[Drift]) -> bool:
+    """Whether head only needs more memory: no time and no other counter is worse."""
+    slower = [time for time in times if time.verdict is Verdict.SLOWER and time.accepted is None]
+    drifted = [drift for drift in drifts if drift.accepted is None]
+    worse = [change for change in counters if _is_open(change)]
+    return bool(worse) and not slower and not drifted and all(map(is_memory, worse))
 
 
 def named(what: str, names: Sequence[str]) -> str | None:
@@ -69,7 +83,7 @@ def named(what: str, names: Sequence[str]) -> str | None:
 
 
 def _is_open(change: CounterChange) -> bool:
-    return change.is_worse is True and change.accepted is None and change.traded_for is None
+    return change.is_worse is True and not (change.accepted or change.tolerated or change.traded_for)
 
 
 def _passing(
@@ -77,8 +91,7 @@ def _passing(
     times: Sequence[TimeJudgement],
     drifts: Sequence[Drift],
     new: Sequence[str],
-    *,
-    compared: bool,
+    what: str,
 ) -> Iterator[str]:
     faster = [time for time in times if time.verdict is Verdict.FASTER]
     traded = [each for each in counters if each.traded_for is not None]
@@ -86,10 +99,13 @@ def _passing(
         yield f"faster: {_names([_by_how_much(time) for time in faster])}{_with_more(traded)}"
     accepted = sum(counter.accepted is not None for counter in counters)
     accepted += sum(each.accepted is not None for each in times) + sum(drift.accepted is not None for drift in drifts)
-    if compared:
-        yield f"nothing is slower but what is accepted ({accepted})" if accepted else "nothing is slower"
+    if what:
+        yield f"{what} but what is accepted ({accepted})" if accepted else what
     if traded and not faster:
         yield f"the step times are not longer{_with_more(traded)}"
+    tolerated = [each for each in counters if each.tolerated and each.traded_for is None and each.accepted is None]
+    if tolerated:
+        yield f"tolerated{_with_more(tolerated)}"
     if new:
         yield f"new, with nothing to hold it against: {_names(new)}"
 
@@ -112,12 +128,16 @@ def _regressions(
     slower = [time for time in times if time.verdict is Verdict.SLOWER and time.accepted is None]
     if slower:
         yield _names([_by_how_much(time) for time in slower])
-    if worse:
-        of = list(dict.fromkeys(change.benchmark for change in worse))
-        number = "1 counter is" if len(worse) == 1 else f"{len(worse)} counters are"
-        name = f" ({of[0]})" if len(of) == 1 else ""
-        cases = f"{len(of)} of {max(counted_cases, len(of))} counted cases{name}"
-        yield f"{number} worse in {cases}: {_first(worse, blames)}"
+    for found, word in (
+        ([change for change in worse if not is_memory(change)], "worse"),
+        ([change for change in worse if is_memory(change)], "larger, of memory,"),
+    ):
+        if found:
+            of = list(dict.fromkeys(change.benchmark for change in found))
+            number = "1 counter is" if len(found) == 1 else f"{len(found)} counters are"
+            name = f" ({of[0]})" if len(of) == 1 else ""
+            cases = f"{len(of)} of {max(counted_cases, len(of))} counted cases{name}"
+            yield f"{number} {word} in {cases}: {_first(found, blames)}"
     drifted = [drift.benchmark for drift in drifts if drift.accepted is None]
     if drifted:
         yield f"drifted: {_names(drifted)}"
@@ -220,9 +240,7 @@ def _named(revision: str, commits: Set[str]) -> list[str]:
 
 
 _PROXY = re.compile(r"\w+\.python_(calls|lines)(\.growth)?")
-_NEVER_TRADED = re.compile(
-    r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|value .*|.*(host_wait|peak_bytes.*)"
-)
+_NEVER_TRADED = re.compile(r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|value .*|.*host_wait")
 _NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
 
 TimedBy = Mapping[str, tuple[str, ...]]
@@ -282,7 +300,8 @@ def _traded_for_faster(
 ) -> CounterChange:
     faster = [time.benchmark for time in times if time.verdict is Verdict.FASTER]
     all_pass = all(time.verdict in _PASSING for time in times)
-    can = _is_open_proxy(change) or _falls_elsewhere(change, changes)
+    can = _is_open_proxy(change) or _falls_elsewhere(change, changes) or (_is_open(change) and is_memory(change))
+    can = can and not change.counter.startswith("kept.")
     return _for(change, faster) if faster and all_pass and can and _growth(change) <= _MOST_GROWTH else change
 
 
@@ -293,7 +312,7 @@ def _falls_elsewhere(change: CounterChange, changes: Sequence[CounterChange]) ->
     return sum(_more(each) for each in changes if each.counter == change.counter) <= 0
 
 
-def _open_question(worse: Sequence[CounterChange], changes: Sequence[CounterChange]) -> str | None:
+def _open_question(worse: Sequence[CounterChange], changes: Sequence[CounterChange], can_tell: str) -> str | None:
     """Say which worse counters only times can judge: other counters are better. None if one of them is surely worse."""
     better = sum(change.is_worse is False for change in changes)
     if not worse or not better:
@@ -301,7 +320,7 @@ def _open_question(worse: Sequence[CounterChange], changes: Sequence[CounterChan
     if not all(_is_open_proxy(change) or _falls_elsewhere(change, changes) for change in worse):
         return None
     named = _names([f"{change.counter} {_more(change):+,} in {change.benchmark}" for change in worse])
-    return f"{named}, and {better} counters are better; only step times can tell; allowed: --tiers 0,1"
+    return f"{named}, and {better} counters are better; only {can_tell}"
 
 
 def _for(change: CounterChange, benchmarks: Sequence[str]) -> CounterChange:
@@ -309,7 +328,7 @@ def _for(change: CounterChange, benchmarks: Sequence[str]) -> CounterChange:
 
 
 def _is_open_proxy(change: CounterChange) -> bool:
-    return _PROXY.fullmatch(change.counter) is not None and change.is_worse is True and change.accepted is None
+    return _PROXY.fullmatch(change.counter) is not None and _is_open(change)
 
 
 def _allows(time: TimeJudgement, change: CounterChange) -> bool:

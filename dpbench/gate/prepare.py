@@ -34,14 +34,17 @@ class GateRequest:
     """The options of the command line. `head` is None for the working tree.
 
     Unless `base_exact` is set, head is compared with the merge base of `base` and head. If there are `borrowed`
-    benchmarks, they replace those of the settings.
+    benchmarks, they replace those of the settings. `budget_s` is None for the settings' own. On a machine that stays
+    busy for `wait_s`, no times are taken unless they are taken anyway.
     """
 
     base: str
     head: str | None = "HEAD"
     base_exact: bool = False
     tiers: tuple[int, ...] = (0, 1)
-    budget_s: float = 300.0
+    budget_s: float | None = None
+    takes_times_anyway: bool = False
+    wait_s: float = 0.0
     settings: Path | None = None
     results: Path = Path("results")
     borrowed: tuple[Selection, ...] = ()
@@ -132,7 +135,7 @@ def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
         raise GateError(
             f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
             f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a "
-            "package.module:factory as its workload"
+            "package.module:factory as its workload; dpbench init writes such a file"
         )
     return base, head
 

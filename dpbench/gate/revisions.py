@@ -22,7 +22,7 @@ OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", 
 """git sets these variables for hooks. They mean the user's repository, whatever folder git is started in."""
 _PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
 _COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
-"""How the files of `--markdown` and `--junit` begin."""
+"""How the files of `--comment` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
 _SHA256_DIGITS, _SUBMODULE = 64, "160000 "
 _SETTINGS = (

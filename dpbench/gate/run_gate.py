@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 
 from dpbench.errors import GateError, ReportedError
@@ -21,15 +23,18 @@ from dpbench.gate.scripts import compare_scripts
 from dpbench.gate.settings import LIMIT_S, BorrowedBenchmark, Settings
 from dpbench.gate.take_round import Sides
 from dpbench.gate.tier0 import Counters, compare_counters, counted_cases
-from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker
+from dpbench.gate.tier1 import TakeRound, Times, measure_times, round_taker, verdict_of
+from dpbench.gate.tolerated import with_tolerances
 from dpbench.processes.launch import Launcher, launch
+from dpbench.processes.other_load import TOO_BUSY, wait_for_quiet
 from dpbench.processes.wrapper_of import built_of, has_wrapper
 from dpbench.records.record import Environment
 
-Progress = Callable[[str], object]
+Progress = Callable[..., object]
+"""Takes a stage, and the seconds that are left if they are known."""
 
 
-def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda _: None) -> Judgement:
+def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:
     """Judge head against base, and append a line to the history if times were measured.
 
     Raises GateError if the gate cannot judge; then no temporary file and no line of history is left.
@@ -37,6 +42,8 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
         prepared = prepare(request, launch)
+        budget_s = request.budget_s or prepared.settings.budget_s
+        request, too_busy = _without_times_if_busy(request, progress)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
             build_s = _build(prepared.settings, sides, launch, progress)
@@ -46,10 +53,13 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             _check_new(prepared, sides, launch, progress)
             prepared = prepared.with_borrowed(_look_up(request, prepared.settings, sides, launch, progress))
             counters = _counters(request, prepared, sides, launch, progress) if 0 in request.tiers else Counters()
-            left_s = request.budget_s - (time.monotonic() - start_s - build_s)
+            left_s = budget_s - (time.monotonic() - start_s - build_s)
             take = round_taker(sides, prepared.lanes, launch)
             times = _times(request, prepared, take, left_s, progress)
+        counters = replace(counters, gap="; ".join(filter(None, [counters.gap, too_busy])) or None)
         judgement = _judgement(request, prepared, counters, times, started_at)
+        if judgement.verdict is Verdict.UNDECIDED and (needs := _budget_that_decides(times, budget_s)):
+            judgement = judgement.model_copy(update={"why": f"{judgement.why}; {needs}"})
         judgement = judgement.model_copy(update={"duration_s": time.monotonic() - start_s})
         _append_to_history(request, prepared, judgement, times)
     except ReportedError as error:
@@ -127,15 +137,57 @@ def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: 
     timed = [
         each for each in prepared.settings.benchmarks if not (isinstance(each, BorrowedBenchmark) and each.is_value)
     ]
-    if 1 not in request.tiers or not timed:
-        return Times((), {}, None)
-    return measure_times(
-        timed,
-        take,
-        alarm_rate=prepared.settings.alarm_rate,
-        budget_s=budget_s,
-        progress=progress,
+    times = Times((), {}, None)
+    if 1 not in request.tiers:
+        return times
+    end_s = time.monotonic() + budget_s
+    # The project's own steps come first. Micro-benchmarks of its suites have the other half, and what steps leave.
+    lent = [each for each in timed if isinstance(each, BorrowedBenchmark)]
+    own = [each for each in timed if each not in lent]
+    for group, share in ((own, 0.5 if lent else 1.0), (lent, 1.0)):
+        if not group:
+            continue
+        is_open = verdict_of(times.judgements) is not Verdict.SLOWER
+        times = times.beside(
+            measure_times(
+                group,
+                take,
+                alarm_rate=prepared.settings.alarm_rate,
+                budget_s=share * (end_s - time.monotonic()) * is_open,
+                of=len(timed),
+                progress=progress,
+            )
+        )
+    return times
+
+
+def _without_times_if_busy(request: GateRequest, progress: Progress) -> tuple[GateRequest, str | None]:
+    """Return the request without tier 1 if the machine is too busy for times, and why; else as it is, and None.
+
+    Wait for as long as the request allows. Times that were asked for by name are taken on any machine.
+    """
+    if request.takes_times_anyway or 1 not in request.tiers:
+        return request, None
+    wanting = wait_for_quiet(request.wait_s, progress)
+    if wanting <= TOO_BUSY:
+        if wanting > 1:
+            progress(f"{wanting:.1f} processes for each core want to run: this takes longer, and decides less")
+        return request, None
+    busy = (
+        f"the machine is too busy for times: {wanting:.1f} processes for each core want to run, at most {TOO_BUSY} may"
     )
+    progress(f"{busy}; only counts are compared")
+    tiers = tuple(tier for tier in request.tiers if tier != 1)
+    return replace(request, tiers=tiers), f"{busy}; run with --wait-for-quiet 10m, or with --tiers 0,1 in spite of it"
+
+
+def _budget_that_decides(times: Times, budget_s: float) -> str | None:
+    """Return what an undecided verdict on times needs; None if it is decided."""
+    if verdict_of(times.judgements) is not Verdict.UNDECIDED:
+        return None
+    if times.more_s is None:
+        return "more time is not likely to decide it"
+    return f"--budget {ceil((budget_s + times.more_s) * 1.2 / 60)}m would decide it, if the machine stays as it is"
 
 
 def _judgement(
@@ -146,6 +198,8 @@ def _judgement(
     changes, of_counters = apply_accepted(counters.changes, accepted, prepared.commits, today)
     judgements, of_times = apply_accepted(times.judgements, accepted, prepared.commits, today)
     drifted, of_drifts = apply_accepted(drifted, accepted, prepared.commits, today)
+    notes = (*prepared.notes, *counters.notes, *times.notes)
+    changes = with_tolerances(changes, prepared.settings.counts)
     changes = with_trades(changes, judgements, timed_by(counters.by_name, prepared.settings.benchmarks))
     verdict, why = overall_verdict(
         changes,
@@ -173,9 +227,7 @@ def _judgement(
         blames=counters.blames,
         times=judgements,
         drifts=drifted,
-        notes=tuple(
-            dict.fromkeys([*prepared.notes, *counters.notes, *of_history, *of_counters, *of_times, *of_drifts])
-        ),
+        notes=tuple(dict.fromkeys([*notes, *of_history, *of_counters, *of_times, *of_drifts])),
         false_alarms=measured_false_alarms(request.results, prepared.history.lines, times.environment),
         environment=times.environment,
     )

@@ -47,9 +47,11 @@ from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
+from dpbench.gate.tolerated import Tolerances
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
+from dpbench.text.quantities import MOST, parse_duration
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -59,6 +61,7 @@ _KINDS = (*SUITES, "workload", "script")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
+_BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
 class SettingsError(GateError, ValueError):
@@ -277,6 +280,8 @@ class Settings(_Frozen):
     build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
+    counts: Tolerances = Tolerances()
+    budget_s: float = 300.0
 
 
 class _Keys(_Frozen):
@@ -285,6 +290,8 @@ class _Keys(_Frozen):
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
     accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
+    budget: Annotated[float, BeforeValidator(parse_duration)] = Field(300.0, description=_BUDGET)
+    counts: dict[str, Any] = Field({}, description='a table with entries such as tolerated = "1%"')
     alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
     build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
@@ -344,6 +351,8 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
         build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
+        budget_s=keys.budget,
+        counts=_checked(Tolerances, keys.counts, "counts: "),
     )
 
 

@@ -52,10 +52,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class SuiteRound:
-    """One round of each benchmark, by name, and the machine that measured it."""
+    """One round of each benchmark, by name, the machine that measured it, and notes that begin with a benchmark."""
 
     ratios: dict[str, RoundRatio]
     environment: Environment | None = None
+    notes: tuple[str, ...] = ()
 
 
 def take_round(
@@ -86,7 +87,8 @@ def take_round(
         if found.outcome is not Outcome.OK:
             side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
             raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
-    return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment)
+    notes = tuple(f"{found.benchmark}: round {number + 1}: {found.reason}" for found in taken.rounds if found.reason)
+    return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment, notes)
 
 
 def _step_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> LockstepJob:

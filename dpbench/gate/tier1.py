@@ -8,7 +8,7 @@ from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.take_round import Sides, SuiteRound, take_round
-from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, twin_alarms
+from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, rounds_to_decide, twin_alarms
 from dpbench.processes.launch import Launcher
 from dpbench.records.record import Environment
 
@@ -23,12 +23,26 @@ TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 class Times:
     """The result of tier 1. `twin_alarmed` has the benchmarks whose twin was judged, by name.
 
-    `environment` is None if the budget had no room for a round.
+    `environment` is None if the budget had no room for a round. `notes` has the first note of each benchmark. `more_s`
+    are the seconds beyond the budget that would decide what is undecided, None if no time is likely to.
     """
 
     judgements: tuple[TimeJudgement, ...]
     twin_alarmed: dict[str, bool]
     environment: Environment | None
+    notes: tuple[str, ...] = ()
+    more_s: float | None = 0.0
+
+    def beside(self, other: "Times") -> "Times":
+        """Return these times and those of other benchmarks, which were measured afterwards."""
+        more_s = None if self.more_s is None or other.more_s is None else self.more_s + other.more_s
+        return Times(
+            self.judgements + other.judgements,
+            self.twin_alarmed | other.twin_alarmed,
+            other.environment or self.environment,
+            self.notes + other.notes,
+            more_s,
+        )
 
 
 def round_taker(sides: Sides, lanes: tuple[str, ...], launch: Launcher) -> TakeRound:
@@ -78,25 +92,28 @@ def measure_times(
     *,
     alarm_rate: float,
     budget_s: float,
-    progress: Callable[[str], object] = lambda _: None,
+    of: int = 0,
+    progress: Callable[..., object] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Times:
     """Return a judgement for each benchmark, in their order.
 
     Decided benchmarks take no further rounds. No round begins if one as long as the longest so far would exceed
-    `budget_s`.
+    `budget_s`. They share the alarm rate with others, `of` benchmarks in all.
     """
-    risks, budget = risks_for(alarm_rate, len(benchmarks)), _Budget(budget_s, clock)
+    risks, budget = risks_for(alarm_rate, of or len(benchmarks)), _Budget(budget_s, clock)
     rounds: dict[str, list[RoundRatio]] = {benchmark.name: [] for benchmark in benchmarks}
     judged = {benchmark.name: _not_judged(benchmark, 0) for benchmark in benchmarks}
-    twins: dict[str, bool] = {}
+    twins, notes = dict[str, bool](), dict[str, str]()
     undecided, number, environment = list(benchmarks), 0, None
     analysis: Analysis | None = None
     for until in analysis_rounds():
         while number < until and budget.has_room():
-            progress(f"round {number + 1}, {len(undecided)} benchmarks to decide, {budget.left_s:.0f} s left")
+            progress(f"round {number + 1}, benchmarks to decide: {len(undecided)}", budget.left_s)
             taken = budget.timed(take, undecided, number)
             number, environment = number + 1, taken.environment
+            for note in taken.notes:
+                notes.setdefault(note.partition(":")[0], note)
             for name, ratio in taken.ratios.items():
                 rounds[name].append(ratio)
         analysis = _next_analysis(analysis, budget)
@@ -110,7 +127,9 @@ def measure_times(
         is_slower = any(each.verdict is Verdict.SLOWER for each in judged.values())
         if is_slower or not undecided or not budget.has_room():
             break
-    return Times(tuple(judged.values()), twins, environment)
+    needed = [rounds_to_decide(judged[benchmark.name]) for benchmark in undecided]
+    more_s = None if None in needed else max(filter(None, needed), default=0) * budget.longest_s
+    return Times(tuple(judged.values()), twins, environment, tuple(notes.values()), more_s)
 
 
 def _next_analysis(last: Analysis | None, budget: _Budget) -> Analysis:

@@ -26,7 +26,7 @@ machine does not treat equal code alike: then the verdict is undecided.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import expm1, log1p
+from math import ceil, expm1, log, log1p
 from statistics import median
 
 from dpbench.gate.judgement import Quantity, TimeJudgement, Verdict
@@ -39,6 +39,8 @@ MISS_RATE = 0.05
 FIRST_ANALYSIS = 5
 """Rounds before the first interim analysis."""
 
+_MOST_ROUNDS, _STRICTER = 200, 1.6
+"""The rounds beyond which a gate is no gate, and the length of an interval of alpha spending over that of 95 %."""
 _GROWTH = 1.4
 _NINE_IN_TEN = 0.9
 _MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest float is exp(709)
@@ -124,6 +126,20 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
         quantity=quantity,
         detectable=rules["median"].detectable(heads["median"]),
     )
+
+
+def rounds_to_decide(judgement: TimeJudgement) -> int | None:
+    """Return about how many rounds more would decide an undecided benchmark; None if over `_MOST_ROUNDS` would.
+
+    The interval's length falls with the square root of the rounds. It must lie below the tolerated growth, or above 1.
+    """
+    ratio, rounds = judgement.decisive, judgement.rounds
+    if ratio is None:
+        return FIRST_ANALYSIS - rounds
+    value, tolerated = log(ratio.value), log1p(judgement.threshold)
+    room = tolerated - value if value < tolerated else value
+    needed = ceil(rounds * (_STRICTER * log(ratio.high / ratio.low) / 2 / max(room, 1e-9)) ** 2)
+    return max(1, needed - rounds) if needed <= _MOST_ROUNDS else None
 
 
 def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:

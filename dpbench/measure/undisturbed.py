@@ -17,7 +17,7 @@ import os
 import resource
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,18 +98,18 @@ def descendants_s(pid: int) -> float:
 
     0 if the kernel does not list them (CONFIG_PROC_CHILDREN).
     """
-    total_s = 0.0
-    with suppress(OSError):  # a process or a thread has ended
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            for child in map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()):
-                total_s += process_s(child) + descendants_s(child)
-    return total_s
+    children = " ".join(_of_threads(pid, "children"))
+    return sum(process_s(child) + descendants_s(child) for child in map(int, children.split()))
 
 
 def process_s(pid: int) -> float:
     """Return the CPU seconds of all threads of a process; 0 if it has ended, or without the kernel's counter."""
+    return sum(int(text.split()[0]) for text in _of_threads(pid, "schedstat")) * _NANOSECONDS
+
+
+def _of_threads(pid: int, name: str) -> Iterator[str]:
+    """Yield a file of each thread of a process; nothing for one that has ended meanwhile."""
     with suppress(OSError):
-        threads = os.listdir(f"/proc/{pid}/task")
-        counters = [Path(f"/proc/{pid}/task/{thread}/schedstat").read_text() for thread in threads]
-        return sum(int(text.split()[0]) for text in counters) * _NANOSECONDS
-    return 0.0
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                yield Path(f"/proc/{pid}/task/{thread}/{name}").read_text()

@@ -13,8 +13,8 @@ from dpbench.records.record import Record
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 LEAST_ROUNDS = 3
-_STARTUP_GUESS_S = 4.0
-_CASE_GUESS_S = 1.1
+_STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
+"""Of a round, of each case in it, and more of one with a process for each rank (2-core Intel Xeon, torch 2.13.0)."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class RoundPlan:
 
 def guessed_cost(cases: Sequence[Case]) -> RoundCost:
     """Return the cost of a round before any was taken."""
-    return RoundCost(
-        _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases), tuple(least_seconds(case.devices) for case in cases)
-    )
+    ranked_s = _RANKS_GUESS_S * sum(case.variant.is_per_rank for case in cases)
+    fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s
+    return RoundCost(fixed_s, tuple(least_seconds(case.devices) for case in cases))
 
 
 def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
@@ -84,3 +84,18 @@ def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_
     asked = f"{asked_rounds} round{'s' * (asked_rounds > 1)} of {cases} case{'s' * (cases > 1)}"
     kept = f"{rounds} rounds, " if rounds < asked_rounds else ""
     return f"budget: {budget_s:g} s is too short for {asked}: {kept}about {total_s:.0f} s"
+
+
+def are_too_many(rounds: int, guess: RoundCost, budget_s: float) -> bool:
+    """Return whether rounds that cost as much as was guessed surely take longer than the budget."""
+    return rounds * guess.shortest_s > 1.25 * budget_s
+
+
+def differs(plan: RoundPlan, said: RoundPlan | None) -> bool:
+    """Return whether a plan of the whole sweep has other rounds than the one that was said, or takes a fifth longer."""
+    return said is None or plan.rounds != said.rounds or plan.total_s > 1.2 * said.total_s
+
+
+def pace_s(planned_s: float, taken: int, elapsed_s: float) -> float:
+    """Return the seconds that a case takes: of those `taken` in `elapsed_s`, and of two as planned."""
+    return (2 * planned_s + elapsed_s) / (2 + taken)

@@ -218,7 +218,7 @@ class LockstepRound(Frozen):
     `times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
     block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
     if the models of all sides were in memory together. If not, each block ran in a process of its own. A failed round
-    has a `reason` and no times. If one side failed, `side` is its name.
+    has a `reason` and no times. If one side failed, `side` is its name. A good round's reason is a note on its times.
     """
 
     benchmark: str

@@ -3,6 +3,8 @@
 import os
 import resource
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from dpbench.cases.host import parse_cpu_times, usable_cores
 
 LOADED, BUSY = 0.1, 0.5
 """The shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
+TOO_BUSY = 4.0
+"""Processes for each core that want to run. With more, a gate of 5 minutes took one of the three rounds it needs."""
+_SAMPLES, _BETWEEN_S, _WAIT_S = 20, 0.05, 10.0
 
 
 @dataclass(frozen=True)
@@ -23,12 +28,12 @@ class OtherLoad:
     def is_high(self) -> bool:
         return self.busy_cores > LOADED * self.cores
 
-    def warning(self) -> list[str]:
-        """Return a line for the start of a long command on a busy machine, else nothing."""
+    def warning(self, effect: str = "the order of variants is less sure") -> list[str]:
+        """Return a line for the start of a long command on a busy machine, with the effect on its answer; else none."""
         if self.busy_cores <= BUSY * self.cores:
             return []
         busy = f"other processes keep {self.busy_cores:.1f} of {self.cores} cores busy"
-        return [f"{busy}: this takes longer, and the order of variants is less sure"]
+        return [f"{busy}: this takes longer, and {effect}"]
 
 
 class LoadMeter:
@@ -38,8 +43,9 @@ class LoadMeter:
         self._stat = stat
         self._begin_s, self._others_s = time.monotonic(), self._others()
 
-    def read(self) -> OtherLoad | None:
-        """Return the load since the begin; None where /proc/stat cannot be read."""
+    def read(self, least_s: float = 0.0) -> OtherLoad | None:
+        """Return the load since the begin, after `least_s` of it at least; None where /proc/stat cannot be read."""
+        time.sleep(max(0.0, self._begin_s + least_s - time.monotonic()))
         now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
         if now_s is None or self._others_s is None or elapsed_s <= 0:
             return None
@@ -53,3 +59,22 @@ class LoadMeter:
             return None
         own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         return (times.busy + times.stolen) / os.sysconf("SC_CLK_TCK") - sum(use.ru_utime + use.ru_stime for use in own)
+
+
+def wait_for_quiet(limit_s: float, say: Callable[..., object], read: Callable[[], float] | None = None) -> float:
+    """Return how many processes for each core want to run, once that is at most `TOO_BUSY` or `limit_s` are over."""
+    read, end_s = read or processes_wanting, time.monotonic() + limit_s
+    while (wanting := read()) > TOO_BUSY and (left_s := end_s - time.monotonic()) > 0:
+        say(f"{wanting:.1f} processes for each core want to run: waiting for at most {TOO_BUSY:g}", left_s)
+        time.sleep(min(_WAIT_S, left_s))
+    return wanting
+
+
+def processes_wanting(loads: Path = Path("/proc/loadavg")) -> float:
+    """Return how many other processes and threads for each core want to run, over a second; 0 if that is unknown."""
+    total = 0
+    for _ in range(_SAMPLES):
+        with suppress(OSError, ValueError, IndexError):
+            total += int(loads.read_text().split()[3].partition("/")[0]) - 1  # this process runs, too
+        time.sleep(_BETWEEN_S)
+    return total / _SAMPLES / usable_cores()

@@ -9,7 +9,18 @@ from itertools import groupby
 from typing import Protocol
 
 from dpbench.cases.case import Case
-from dpbench.processes.budget import LEAST_ROUNDS, RoundCost, cost_of_round, guessed_cost, plan_rounds, sentence
+from dpbench.processes.budget import (
+    LEAST_ROUNDS,
+    RoundCost,
+    RoundPlan,
+    are_too_many,
+    cost_of_round,
+    differs,
+    guessed_cost,
+    pace_s,
+    plan_rounds,
+    sentence,
+)
 from dpbench.processes.interpret import interpret
 from dpbench.processes.messages import Job
 from dpbench.processes.rounds import JobLauncher
@@ -67,33 +78,39 @@ def run(
     rounds = [list(pairs) for _, pairs in groupby(order, key=lambda pair: pair[0])]
     left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
     left = [pairs for pairs in left if pairs]
-    begin_s, complete, expected = clock(), len(rounds) - len(left), len(rounds)
-    count, last = len(order) - sum(map(len, left)), None
-    cost = guessed_cost([case for _, case in left[0]]) if left else RoundCost(0.0, ())
-    for index, pairs in enumerate(left):
-        elapsed_s = clock() - begin_s
+    begin_s, earlier, count = clock(), len(rounds) - len(left), len(order) - sum(map(len, left))
+    said: RoundPlan | None = None
+
+    def plan_from(index: int, cost: RoundCost) -> RoundPlan:
+        """Plan the rounds from `index` on. Report a budget that is too short, and again once the plan changes much."""
+        nonlocal said
+        elapsed_s, complete = clock() - begin_s, earlier + index
         least = max(LEAST_ROUNDS - complete, 0 if index else 1)
         plan = plan_rounds(cost, budget_s - elapsed_s, len(left) - index, least, case_time_s)
-        if index and (index == 1 or complete + plan.rounds < expected):
-            expected = complete + plan.rounds
-            note = sentence(len(rounds), len(rounds[0]), budget_s, expected, elapsed_s + plan.total_s)
-            if note is not None:
-                progress(Progress(count, count, complete, expected, plan.total_s, note=note))
-        if not plan.rounds:
+        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
+        note = sentence(len(rounds), len(rounds[0]), budget_s, whole.rounds, whole.total_s)
+        is_told = index < len(left) if index else are_too_many(len(left), cost, budget_s)
+        if is_told and note is not None and differs(whole, said):
+            said = whole
+            progress(Progress(count, count, complete, whole.rounds, plan.total_s, note=note))
+        return plan
+
+    plan = plan_from(0, guessed_cost([case for _, case in left[0]])) if left else None
+    for index, pairs in enumerate(left):
+        if plan is None or not plan.rounds:
             break
         planned = sum(map(len, left[index : index + plan.rounds]))
-        report = partial(Progress, total=count + planned, rounds=complete + plan.rounds)
+        report = partial(Progress, total=count + planned, rounds=earlier + index + plan.rounds)
         taken: list[Record] = []
-        round_begin_s = clock()
+        last, round_begin_s = None, clock()
         for number, case in pairs:
-            seconds_left = plan.total_s * (1 - len(taken) / planned)
-            progress(report(count, rounds_done=complete, seconds_left=seconds_left, running=case, last=last))
+            each_s = plan.total_s / planned
+            seconds_left = (planned - len(taken)) * pace_s(each_s, len(taken), clock() - round_begin_s)
+            progress(report(count, rounds_done=earlier + index, seconds_left=seconds_left, running=case, last=last))
             job = Job(run=run_id, case=case, round=number, sampling_s=plan.sampling_s)
             last = interpret(launch(job, max(job.sampling_s, MOST_S) + timeout_s), job)
             records.append(last)
             taken.append(last)
             count += 1
-        complete += 1
-        cost = cost_of_round(taken, clock() - round_begin_s)
-        progress(report(count, rounds_done=complete, seconds_left=plan.total_s * (1 - 1 / plan.rounds), last=last))
-        last = None
+        plan = plan_from(index + 1, cost_of_round(taken, clock() - round_begin_s))
+        progress(report(count, rounds_done=earlier + index + 1, seconds_left=plan.total_s, last=last))

@@ -18,6 +18,9 @@ from dpbench.records.record import Environment, Outcome, Record
 from dpbench.records.summary import Summary, summarise
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
 
+LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
+"""They show what is possible; they are not schemes to use on several devices."""
+
 
 @dataclass(frozen=True)
 class Throttling:
@@ -84,7 +87,7 @@ class Comparison:
     """The rows of one setting in the order of `VariantId.order`.
 
     `setting` is any of its cases. If `single` was measured with the whole batch on one device, it is a row too.
-    `reference` is the variant that ratios are to, None if no candidate has times.
+    `reference` is the variant that ratios are to, None if no candidate or only one case has times.
     """
 
     setting: Case
@@ -115,8 +118,9 @@ def compare(
 ) -> Comparisons:
     """Compare the records.
 
-    Without a `reference`, ratios are to torch_dp if it has times, else to naive. Raise UnlikeEnvironmentsError if
-    records differ in what must be equal. With `allow_different`, return the differences instead.
+    Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
+    UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the differences
+    instead.
     """
     # If a file is read twice, its records still count once.
     records = list({(record.run, record.case, record.round): record for record in records}.values())
@@ -125,13 +129,14 @@ def compare(
     if different and not allow_different:
         fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
         raise UnlikeEnvironmentsError(
-            f"environment: the records differ in {fields}; allowed: records of one environment"
+            f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
         )
     summaries = _summaries(records, skipped)
     of_setting: dict[str, list[Case]] = {}
     for case in summaries:
         of_setting.setdefault(case.setting, []).append(case)
-    candidates = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE))) if reference is None else (reference,)
+    schemes = sorted({case.variant for case in summaries if case.variant.name not in LIMITS}, key=_preferred)
+    candidates = schemes if reference is None else [reference]
     comparisons = tuple(
         _comparison(setting, of_setting[setting.setting], summaries, candidates) for setting in _settings(summaries)
     )
@@ -193,12 +198,17 @@ def _comparison(
     cases = [on_one_device(setting), *own]
     present = [summaries[case] for case in sorted(set(cases), key=_sort_key_of_variant) if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_time_s is not None}
-    reference = next((timed[name] for name in candidates if name in timed), None)
+    reference = next((timed[name] for name in candidates if name in timed and len(timed) > 1), None)
     baseline = summaries.get(single_device_baseline(setting))
     rows = tuple(
         _row(summary, reference, baseline, shared=are_shared(setting.lanes_of_a_machine)) for summary in present
     )
     return Comparison(setting, rows, reference.case.variant if reference else None)
+
+
+def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
+    """Return the key that sorts the variants which ratios may be to: the stock schemes first."""
+    return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
 
 def _sort_key_of_variant(case: Case) -> tuple[int, str]:

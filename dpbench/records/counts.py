@@ -54,7 +54,7 @@ class PhaseCounts(Frozen):
     If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
     is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
     On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and the Python calls of threads that
-    exist already (`thread_calls`): see measure/counted/thread_work.py.
+    exist already (`thread_python_calls`): see measure/counted/thread_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 
@@ -78,7 +78,7 @@ class PhaseCounts(Frozen):
     turns: int | None = None
     threads_started: int | None = None
     threading_calls: int | None = None
-    thread_calls: int | None = None
+    thread_python_calls: int | None = None
     waits: int | None = None
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from math import ceil, inf, log
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.compare import Comparison
+from dpbench.records.compare import LIMITS, Comparison
 from dpbench.records.summary import Summary
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
 
-LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
-"""They show what is possible; they are not schemes to use on several devices."""
 MOST_ROUNDS = 200
 
 

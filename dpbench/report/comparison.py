@@ -7,7 +7,7 @@ SCHEMA history of the JSON object
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -40,9 +40,11 @@ _STEPS_LEGEND = (
     "steps per sample: that many steps ran without a wait for the devices between them; "
     "a time is a sample's divided by its steps. "
 )
+_LEAST_KEY = 20
+"""Characters of a variant's name; a longer one is folded if the table then fits."""
 _PERCENT_OF = {
-    "limit": "% of limit: one device's time for its share alone, over the time; only graphs exceed 100.",
-    "single": "% of single: one device's time for the whole batch, over the time; may exceed 100.",
+    "limit": "% limit: one device's time for its share alone, over the time; only graphs exceed 100.",
+    "single": "% single: one device's time for the whole batch, over the time; may exceed 100.",
 }
 
 
@@ -54,46 +56,65 @@ def load_warning(busy_cores: float, cores: int) -> str:
 
 
 def comparisons_text(comparisons: Comparisons, *, with_details: bool = False, warning: str | None = None) -> Group:
-    """Return for each setting the answer, the times, and the reasons for missing numbers; a legend at the end.
+    """Return for each setting the answer and the times, about 12 lines; then reasons for missing numbers and a legend.
 
-    A `warning` comes behind the first answer. With details, the tables of devices and phases and the ladders follow,
-    each with its legend.
+    A `warning` comes behind the first answer. With details, the limits, the tables of devices and phases and the
+    ladders follow, each with its legend.
     """
     parts: list[RenderableType] = []
+    shared = {_rest(comparison.setting) for comparison in comparisons.comparisons}
     for index, comparison in enumerate(comparisons.comparisons):
-        below = list(_notes(comparison))
-        parts += _answer(comparison)
+        parts += _answer(comparison, "" if len(shared) == 1 else f", {_rest(comparison.setting)}")
         parts += [Text(warning, style="yellow")] if warning is not None and index == 0 else []
         if any(row.summary.step_times_s for row in comparison.rows):
-            parts += [Text(), _times_table(comparison)]
-        parts += map(Text, [*below, ""] if below else [])
-    parts += [
-        Text(f"single-device baseline {_setting(s.case)}: {_why(s)}")
-        for s in comparisons.single_device_baselines
-        if s.reason is not None
-    ]
-    for name, values in comparisons.differences.items():
-        parts.append(Text(f"records of different environments: {name} is {' / '.join(map(str, values))}"))
+            parts.append(replace(_times_table(comparison), title="", is_compact=True, least_key=_LEAST_KEY))
+        parts.append(Text())
+    parts += map(Text, _all_notes(comparisons))
     climbed = ladders(comparisons) if with_details else ()
     of_limit = ["limit" for each in climbed for rung in each.rungs if rung.percent_of_limit is not None]
     percents = dict.fromkeys([*map(_percent_of, comparisons.comparisons), *of_limit])
     several = any(comparison.setting.steps_per_sample > 1 for comparison in comparisons.comparisons)
     legend = _LEGEND + (_STEPS_LEGEND if several else "") + " ".join(_PERCENT_OF[name] for name in percents)
-    parts.append(Text(legend, style="dim"))
+    circumstances = [*(each for each in shared if len(shared) == 1), _rounds(comparisons.comparisons)]
+    parts.append(Text(f"{'; '.join(filter(None, circumstances))}. {legend}", style="dim"))
     return Group(*parts, *(_all_details(comparisons, climbed) if with_details else ()))
 
 
-def _answer(comparison: Comparison) -> Iterator[Text]:
-    """Yield what to use in a setting; then how sure that is, how far from the limit, and what to do."""
+def _answer(comparison: Comparison, circumstances: str) -> Iterator[Text]:
+    """Yield what to use in a setting; then how sure that is, and what to do."""
     said = headline(comparison)
-    yield Text.assemble(f"{place(said.setting)}: ", (said.answer, "bold"))
-    if len(said.sentences) > 1:
-        yield Text(" ".join(said.sentences[1:]))
+    yield Text.assemble(f"{place(said.setting)}{circumstances}: ", (said.answer, "bold"))
+    if more := " ".join(filter(None, (said.certainty, said.advice))):
+        yield Text(more)
+    if said.command:
+        yield Text(f"  {said.command}", no_wrap=True, overflow="ignore")  # to be copied
+
+
+def _all_notes(comparisons: Comparisons) -> Iterator[str]:
+    """Yield the notes: one of all settings once, another with the setting's name."""
+    by_note: dict[str, list[Case]] = {}
+    for comparison in comparisons.comparisons:
+        for note in _notes(comparison):
+            by_note.setdefault(note, []).append(comparison.setting)
+    for note, settings in by_note.items():
+        if len(settings) == len(comparisons.comparisons):
+            yield note
+        else:
+            yield from (f"{place(setting)}: {note}" for setting in settings)
+    for summary in comparisons.single_device_baselines:
+        if summary.reason is not None:
+            yield f"single-device baseline {_setting(summary.case)}: {_why(summary)}"
+    for name, values in comparisons.differences.items():
+        yield f"records of different environments: {name} is {' / '.join(map(str, values))}"
 
 
 def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterator[RenderableType]:
     legends: dict[str, None] = {}
     rows: list[DeviceRows] = []
+    for comparison in comparisons.comparisons:
+        said = headline(comparison)
+        if reasons := " ".join(filter(None, (said.limit, said.bottleneck))):
+            yield Text(f"{place(comparison.setting)}: {reasons}")
     for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
         if len(comparisons.comparisons) > 1 and (devices or phases):
@@ -137,7 +158,7 @@ def _times_table(comparison: Comparison) -> Table:
             lambda row: None if row.ratio is None else estimate(row.ratio.times),
         ),
         Column(
-            f"% of\n{_percent_of(comparison)}",
+            f"% {_percent_of(comparison)}",
             lambda row: row.percent_of_limit if row.percent_of_single is None else row.percent_of_single,
         ),
         Column("items/s", lambda row: row.summary.items_per_s),
@@ -146,8 +167,7 @@ def _times_table(comparison: Comparison) -> Table:
         columns.append(
             Column("loss", lambda row: row.summary.loss, lambda loss: f"{number(loss.first)} to {number(loss.last)}")
         )
-    taken = max((row.summary.rounds_ok for row in rows), default=0)
-    title = f"{_setting(comparison.setting)}; {taken} round{'s' * (taken != 1)}"
+    title = "; ".join(filter(None, (_setting(comparison.setting), _rounds([comparison]))))
     return Table(title, columns, rows, bar=lambda row: _bar(row, longest_s), bars_header="relative\ntime")
 
 
@@ -189,11 +209,19 @@ def _percent_of(comparison: Comparison) -> str:
 
 def _setting(case: Case) -> str:
     machines = "" if case.machines == 1 else f" of {case.machines} machines"
-    return (
-        f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}{machines}, {case.mode}, {case.dtype}, "
-        f"{case.data} data, {case.threads} threads, seed {case.seed}"
-        f"{'' if case.steps_per_sample == 1 else f', {case.steps_per_sample} steps per sample'}"
-    )
+    return f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}{machines}, {_rest(case)}"
+
+
+def _rounds(comparisons: Sequence[Comparison]) -> str:
+    """Return how many rounds were measured, such as ``5 rounds`` or ``3 to 5 rounds``."""
+    taken = {row.summary.rounds_ok for each in comparisons for row in each.rows if row.summary.rounds_ok}
+    return f"{' to '.join(map(str, sorted({min(taken), max(taken)})))} round{'s' * (max(taken) > 1)}" if taken else ""
+
+
+def _rest(case: Case) -> str:
+    """Return what a setting has beside the workload, the batch and the devices."""
+    steps = "" if case.steps_per_sample == 1 else f", {case.steps_per_sample} steps per sample"
+    return f"{case.mode}, {case.dtype}, {case.data} data, {case.threads} threads, seed {case.seed}{steps}"
 
 
 PHASES_LEGEND = (

@@ -16,12 +16,12 @@ from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
 from dpbench.records.record import Outcome
 from dpbench.report.table import NONE, Column, Table
 
-SCHEMA = 1
+SCHEMA = 2
 _LEGEND = (
     "Steps/s are rank 0's, checkpoints included. Lost: steps that were done and are in no checkpoint when the run "
     "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. If the number of ranks "
-    "changed, only the loss, up to the shown distance. Each part of an outage lies between two time stamps of its own; "
-    "unstamped is what no part covers."
+    "changed, only the loss, up to the shown distance. Each part of an outage begins where the one before ends, so the "
+    "parts add up to the outage."
 )
 MEMBERSHIP_LEGEND = (
     "An agent that left counts as gone after "
@@ -94,7 +94,6 @@ OUTAGE_COLUMNS = (
     Column("fault", _fault, key="fault"),
     Column("outage s", lambda outage: outage.span.seconds if outage.span else None, key="outage_s"),
     *(Column(f"{part} s", partial(_part_s, part), key=part) for part in OutagePart),
-    Column("unstamped s", lambda outage: outage.unstamped_s, key="unstamped_s"),
     Column("steps again", lambda outage: outage.redone_steps, key="redone_steps"),
     Column("rounds", lambda outage: outage.rounds, key="rounds"),
     Column("steps/s before", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),

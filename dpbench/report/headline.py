@@ -14,6 +14,7 @@ from dpbench.records.phase_parts import largest_saving, phase_parts, share_of_mo
 from dpbench.records.phase_summary import PhaseSummary
 from dpbench.records.summary import Summary
 from dpbench.records.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
+from dpbench.report.next_command import next_command
 from dpbench.report.units import number, time_unit
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
 
@@ -29,7 +30,7 @@ class Headline:
     """Sentences on one setting; those that have nothing to say are empty.
 
     `answer` names the variant to use, `certainty` its intervals, `limit` the distance from it, `bottleneck` the largest
-    part of the step, `advice` what to do next.
+    part of the step, `advice` what to do next, and `command` is what to type for it.
     """
 
     setting: Case
@@ -38,10 +39,11 @@ class Headline:
     limit: str = ""
     bottleneck: str = ""
     advice: str = ""
+    command: str = ""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        every = (self.answer, self.certainty, self.limit, self.bottleneck, self.advice)
+        every = (self.answer, self.certainty, self.limit, self.bottleneck, f"{self.advice} {self.command}".strip())
         return tuple(each for each in every if each)
 
 
@@ -53,13 +55,16 @@ def headline(comparison: Comparison) -> Headline:
         why = "too few samples to rank a scheme" if thin else "no scheme has times"
         return Headline(comparison.setting, f"No answer: {why}; see the outcomes.")
     rows = {row.summary.case.variant: row for row in comparison.rows if row.summary.step_times_s}
+    advice, rounds = _advice(winner)
+    close = [winner.best, *(rows[rival].summary for rival in winner.rivals)]
     return Headline(
         comparison.setting,
         answer=_answer(winner, rows),
         certainty=" ".join(_certainty(winner, rows)),
         limit=_limit(winner, rows),
         bottleneck=" ".join(_bottleneck(winner.best, rows.get(comparison.reference) if comparison.reference else None)),
-        advice=_advice(winner),
+        advice=advice,
+        command=next_command(close, rounds) if rounds else "",
     )
 
 
@@ -97,19 +102,19 @@ def _answer(winner: Winner, rows: _Rows) -> str:
 def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
     best = winner.best
     row = rows[best.case.variant]
+    if winner.is_slower_than_one_device:
+        return  # the answer says it, and the table the rest
     if row.ratio is not None and row.ratio.to != best.case.variant and not rows[row.ratio.to].summary.thin_rounds:
         yield f"{best.case.variant} takes {_times(row.ratio.times)} the time of {row.ratio.to}."
     for variant, ratio in list(winner.slower.items())[:1]:
         if row.ratio is None or row.ratio.to != variant:
             order = _UNDECIDED if variant in winner.rivals else ""
             yield f"The next, {variant}, takes {_times(ratio)} the time of {best.case.variant}{order}."
-    if winner.alone is not None and not winner.is_slower_than_one_device:
+    if winner.alone is not None:
         may = "" if winner.is_faster_than_one_device else "; one device may be faster"
         yield f"It takes {_times(winner.alone)} the time of one device{may}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
-    else:
-        yield f"In brackets: 95 % intervals over {best.rounds_ok} rounds."
 
 
 def _limit(winner: Winner, rows: _Rows) -> str:
@@ -170,22 +175,22 @@ def _collectives(best: Summary) -> Iterator[str]:
         )
 
 
-def _advice(winner: Winner) -> str:
+def _advice(winner: Winner) -> tuple[str, int]:
+    """Return what to do next, and the rounds to measure for it, 0 if none."""
     best = winner.best
     if winner.is_slower_than_one_device:
-        return "Next: stay on one device, or try a larger batch."
+        return "Next: try a larger batch.", 0
     if best.rounds_ok == 1 and winner.rivals:
-        return "Next: measure with --rounds 5."
+        return "Next:", 5
     needed = [rounds_to_decide(winner.slower[rival], best.rounds_ok) for rival in winner.rivals]
     if needed and None in needed:
-        return f"Next: take whichever is simpler; even {MOST_ROUNDS} rounds like these would not decide it."
+        return f"Next: take whichever is simpler; even {MOST_ROUNDS} rounds like these would not decide it.", 0
     if needed:
-        rounds = max(each for each in needed if each is not None)
-        return f"Next: --rounds {rounds} would decide it, if the rounds stay as they are."
+        return "Next, to decide it if the rounds stay as they are:", max(each for each in needed if each is not None)
     moves = share_of_moves(phase_parts(_agreeing(best)))
     if moves is not None and moves >= _LARGE_SHARE_OF_MOVES:
-        return "Next: try a larger batch, because moving data is a large part and does not grow with it."
-    return ""
+        return "Next: try a larger batch, because moving data is a large part and does not grow with it.", 0
+    return "", 0
 
 
 def _times(ratio: Estimate) -> str:

@@ -14,12 +14,12 @@ _NO_WIDTH = "\u200b"
 _SPECIAL = re.compile(
     r"(?P<reference>[<&$])"
     r"|(?P<mark>[\\`*~|]|(?<![^\W_])_|_(?![^\W_])|\[(?=[ xX]\])|\](?=[(\[:]))"
-    r"|(?P<split>@|\#(?=[\d\[])|www(?=\.)|GH-(?=\d)|:(?=//|:|[+-]1:|100:|1234:|(?!\d+:)[\w-]+:))",
+    r"|(?P<split>@|\#(?=[\d\[])|www(?=\.)|GH-(?=\d)|:(?=//|[+-]1:|100:|1234:|(?!\d+:)[\w-]+:))",
     re.IGNORECASE,
 )
 """What GitHub may interpret anywhere in a line. `_LEADING` is what begins a block."""
 _REFERENCES = {"<": "&lt;", "&": "&amp;", "$": "&#36;"}
-_LEADING = re.compile(r"^(\d+(?=[.)](?!\S))|(?=[-+](?!\S)|-[-\s]*$|[=>]|#{1,6}(?!\S)))")
+_LEADING = re.compile(r"^(\d+(?=[.)](?!\S))|(?=[-+](?!\S)|-[-\s]*$|[=>]|::|#{1,6}(?!\S)))")
 
 
 _INDENT = "&emsp;"

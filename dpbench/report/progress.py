@@ -1,15 +1,75 @@
-"""The progress bar on standard error while children measure."""
+"""Progress on standard error while children measure: a bar, a status, or lines."""
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from dpbench.processes.runner import Progress
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import time_left
+
+_PATIENCE_S = 5.0
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Callable[..., None]]:
+    """Yield the callback for the stages of a command: each is the status on a terminal, else a line.
+
+    It takes the stage, and the seconds that are left if they are known. On a terminal these count down.
+    """
+    if not console.is_terminal:
+        yield lambda stage, left_s=None: _say(console, str(_Stage(stage, left_s)))
+        return
+    with console.status("", refresh_per_second=1) as status:
+        yield lambda stage, left_s=None: status.update(_Stage(stage, left_s))
+
+
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[None]:
+    """Show what is waited for in the block: a status on a terminal, else a line if it takes over five seconds.
+
+    If the machine was busy before, the line says so.
+    """
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    busy = f"; the load average is {load:.1f} on {cores} cores, so this takes longer" if load > 2 * cores else ""
+    teller = threading.Timer(_PATIENCE_S, _say, (console, f"{what}{busy}"))
+    teller.daemon = True
+    teller.start()
+    try:
+        yield
+    finally:
+        teller.cancel()
+
+
+class _Stage:
+    """A stage, and the time left whenever it is drawn."""
+
+    def __init__(self, stage: str, left_s: float | None) -> None:
+        self._stage, self._end_s = stage, None if left_s is None else time.monotonic() + left_s
+
+    def __str__(self) -> str:
+        left = "" if self._end_s is None else f"; {time_left(max(0.0, self._end_s - time.monotonic()))} left"
+        return f"{self._stage}{left}"
+
+    def __rich__(self) -> Text:
+        return Text(one_line(str(self)))
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -19,9 +79,7 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
     Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
     In a notebook the bar is IPython's.
     """
-
-    def say(line: str) -> None:
-        console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+    say = partial(_say, console)
 
     def report(progress: Progress) -> None:
         last = progress.last
@@ -71,9 +129,3 @@ def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
             )
 
         yield show
-
-
-def time_left(seconds: float) -> str:
-    """Return seconds as ``minutes:seconds``."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"

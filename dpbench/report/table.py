@@ -79,7 +79,7 @@ def plain_lines(*parts: RenderableType, width: int) -> list[str]:
     """Return what a terminal of this width shows, without colours."""
     console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
     with console.capture() as captured:
-        console.print(Group(*parts))
+        console.print(Group(*parts), crop=False)
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -89,7 +89,7 @@ class Table:
 
     Keys take half of the width at most; longer ones are folded. If folding the first one to `least_key` characters or
     more makes all columns fit, it is folded. `bar` draws a row under the header `bars_header`.
-    `below` are lines below the table.
+    A compact one has no rule below the header, and an empty title no line. `below` are lines below the table.
     """
 
     title: str
@@ -99,6 +99,7 @@ class Table:
     least_key: int | None = None
     bar: Callable[[Any], Bar] | None = None
     bars_header: str = ""
+    is_compact: bool = False
     below: Sequence[str] = ()
 
     def without_empty_columns(self) -> "Table":
@@ -121,13 +122,14 @@ class Table:
                     cells.append(Text(text, style=bar.style))
             for cells in rows:
                 table.add_row(*cells)
-            yield Text(title, style="bold")
+            yield from [Text(title, style="bold")] if title else []
             yield table
-            title = f"{self.title}, more columns"
+            title = ", ".join(filter(None, (self.title, "more columns")))
         yield from map(Text, self.below)
 
     def _table(self, columns: Sequence[Column], width: int) -> RichTable:
-        table = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        box, edges = (None, (0, 2, 0, 0)) if self.is_compact else (SIMPLE_HEAD, (0, 1, 0, 0))
+        table = RichTable(box=box, padding=edges)
         for column, key_width in zip(self.columns[: self.keys], self._key_widths(width), strict=True):
             table.add_column(Text(column.header), overflow="fold", width=key_width)
         for column in columns:

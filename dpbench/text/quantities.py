@@ -1,4 +1,4 @@
-"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``) and sizes (``512KiB``, ``10MiB``)."""
+"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``; shown as ``1:30``) and sizes (``512KiB``, ``10MiB``)."""
 
 import math
 import re
@@ -37,3 +37,9 @@ def parse_bytes(text: str) -> int:
     if not 1 <= size_bytes <= _MOST_BYTES:
         raise ValueError(f"{text!r} is no size of 1 byte or more")
     return size_bytes
+
+
+def time_left(seconds: float) -> str:
+    """Return seconds as ``minutes:seconds``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -67,7 +67,7 @@ def test_parents_count_up_to_the_root_of_the_repository(
         ("tool.dpbench.results = 1", "tool.dpbench.results: 1 is not allowed; allowed: text: a folder"),
         ('tool.dpbench.results = "\\u0000"', "tool.dpbench.results: '\\x00' is not allowed"),
         ("tool.dpbench.compare = 1", "tool.dpbench.compare: 1 is not allowed; allowed: a table with options"),
-        ("tool.dpbench.compare.reference = 'x'", "tool.dpbench.compare.reference: unknown key; allowed: variants, "),
+        ("tool.dpbench.compare.case_time = 1", "tool.dpbench.compare.case_time: unknown key; allowed: variants, "),
         ("tool.dpbench.compare.bach = [1]", "tool.dpbench.compare.bach: unknown key, did you mean 'batch'?"),
         ("tool.dpbench.compare.batch = 64", "tool.dpbench.compare.batch: 64 is not allowed; allowed: a list of whole"),
         ("tool.dpbench.compare.variants = ['tunde']", "tool.dpbench.compare.variants: 'tunde' is no variant, did you"),

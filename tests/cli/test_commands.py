@@ -21,7 +21,7 @@ def records(folder):
 def test_compare_prints_a_table_and_keeps_records(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "naive,tuned,torch_dp,ddp")
     assert done.returncode == 0, done.stderr
-    for word in ("naive", "tuned", "ddp", "single", "% of single", "torch_dp", "needs an accelerator"):
+    for word in ("naive", "tuned", "ddp", "single", "% single", "torch_dp", "needs an accelerator"):
         assert word in done.stdout
     files, found = records(tmp_path)
     assert len(files) == 1
@@ -206,6 +206,26 @@ def test_help_has_an_example(dpbench, command):
     done = dpbench(command, "--help")
     assert done.returncode == 0
     assert f"dpbench {command}" in done.stdout.split("Example", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "rare", "usual"),
+    [("compare", "--seed", "--rounds"), ("gate", "--base-exact", "--base"), ("counts", "--update", "--script")],
+)
+def test_options_for_maintainers_are_a_group_at_the_end(dpbench, command, rare, usual):
+    options, _, others = dpbench(command, "--help").stdout.partition("Options for maintainers:")
+    assert f"  {usual} " in options
+    assert f"  {rare} " in others
+    assert f"  {rare} " not in options
+
+
+def test_the_former_name_of_an_option_is_taken_with_a_warning(dpbench):
+    done = dpbench("gate", "--base", "x", "--markdown=a/")
+    warning, refusal = done.stderr.splitlines()
+    assert warning == "dpbench: warning: --markdown is called --comment now"
+    assert "'--comment': 'a/' cannot be written" in refusal
+    done = dpbench("counts", "--steps", "9", "--", "--ranks", "2")
+    assert "--ranks" not in done.stderr
 
 
 NVML_WITH_A_GPU = """

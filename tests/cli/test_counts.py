@@ -104,11 +104,11 @@ def test_what_the_children_refuse_is_one_line(call, counter):
     ("words", "code", "line"),
     [
         (["--script", "none.py"], 2, "script: 'none.py' is no file; allowed: a script of Python"),
-        (["--script", "train.py", "--ranks", "9"], 2, "ranks: 9 is not allowed; allowed: 2 to 8"),
-        (["--script", "train.py", "--steps", "2"], 2, "steps: 2 is not allowed; allowed: 3 to 1000"),
+        (["--script", "train.py", "--nproc-per-node", "9"], 2, "--nproc-per-node: 9 is not allowed; allowed: 2 to 8"),
+        (["--script", "train.py", "--steps", "2"], 2, "--steps: 2 is not allowed; allowed: 3 to 1000"),
         (["--script", "train.py", "--batch", "8"], 2, "--batch: '8' does not fit a script"),
         (["--script", "train.py", "--check"], 2, "--check: True does not fit a script"),
-        (["--ranks", "2"], 2, "ranks: 2 is of a script; allowed: with --script"),
+        (["--nproc-per-node", "2"], 2, "--nproc-per-node: 2 is of a script; allowed: with --script"),
         (["--", "--tiny"], 2, "arguments: ['--tiny'] is of a script"),
         (
             ["--script", "train.py"],

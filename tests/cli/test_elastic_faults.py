@@ -24,7 +24,7 @@ def outages_of(run, plan):
 @pytest.mark.timeout(500)
 def test_a_failed_allocation_costs_no_bit_with_distributed_checkpoints(dpbench):
     plan = "oom@3:1"
-    words = ("--batch", 8, "--backend", "dcp", "--plan", plan, "--timeout", "6m")
+    words = ("--batch", 8, "--checkpoint-format", "dcp", "--plan", plan, "--timeout", "6m")
     done = dpbench("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     elastic = json.loads(done.stdout)["runs"][1]

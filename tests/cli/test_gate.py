@@ -63,7 +63,7 @@ def history(folder):
 
 def test_equal_commits_are_never_slower_and_every_form_is_written(gate, repository, tmp_path):
     (repository / "notes.txt").touch()
-    done = gate("base", "equal", *TIMES, "--json", "--markdown", tmp_path / "a.md", "--junit", tmp_path / "a.xml")
+    done = gate("base", "equal", *TIMES, "--json", "--comment", tmp_path / "a.md", "--junit", tmp_path / "a.xml")
     found = judged(done)
     assert found["verdict"] in ("pass", "undecided"), done.stderr
     assert done.returncode == found["exit_code"] == {"pass": 0, "undecided": 2}[found["verdict"]]

@@ -53,7 +53,7 @@ def test_json_stands_alone_on_standard_output_beside_annotations(call):
 def test_files_and_the_summary_of_a_step(call, tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     (tmp_path / "summary.md").write_text("of an earlier step\n")
-    call(SLOWER, "--markdown", "gate.md", "--junit", "gate.xml", "--github")
+    call(SLOWER, "--comment", "gate.md", "--junit", "gate.xml", "--github")
     markdown = (tmp_path / "gate.md").read_text()
     assert (tmp_path / "summary.md").read_text() == f"of an earlier step\n{markdown}"
     assert ET.parse(tmp_path / "gate.xml").getroot().get("failures") != "0"
@@ -81,7 +81,7 @@ def test_one_file_for_two_forms_is_refused_before_anything_is_measured(call, tmp
 
 
 def test_a_broken_gate_is_reported_in_every_form_and_in_one_line(call, tmp_path):
-    code, out, err = call(GateError("no commit"), "--json", "--markdown", "gate.md", "--junit", "gate.xml", "--github")
+    code, out, err = call(GateError("no commit"), "--json", "--comment", "gate.md", "--junit", "gate.xml", "--github")
     shown = json.loads(out)
     assert (code, shown["verdict"], shown["exit_code"], shown["why"]) == (3, "broken", 3, "no commit")
     assert "dpbench: no commit" in err.splitlines()

@@ -53,13 +53,15 @@ def test_stopped_in_the_middle_and_started_again(tmp_path, environment, number, 
     wait_until(lambda: len(lines(tmp_path)) >= 1)
     wait_until(lambda: len(marked_processes(mark)) >= 2)  # the next child runs
     sweep.send_signal(number)
-    printed, _ = sweep.communicate()
+    printed, errors = sweep.communicate()
     assert sweep.returncode == code
     wait_until(lambda: not marked_processes(mark))
     before = lines(tmp_path)
     assert all(line.endswith(b"\n") for line in before)
     assert len(before) < CASES * 2
     if number == signal.SIGINT:
+        kept = f"dpbench: {len(before)} of {CASES * 2} measurements are kept; repeat the command to go on\n"
+        assert errors.endswith(f"{kept}dpbench: interrupted; what was recorded so far is kept\n")
         finished = {record["case"]["id"] for record in map(json.loads, before)}
         assert {row["id"] for row in json.loads(printed)["cases"] if row["outcome"] == "ok"} == finished
 

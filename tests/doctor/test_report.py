@@ -9,9 +9,9 @@ FINDINGS = [ok("NUMA nodes", "1 of 1"), note("turbo", "on [sic]", "expect drift"
 UNRELIABLE = [*FINDINGS, unreliable("other load", "90 %", "stop it")]
 
 
-def text(findings: list) -> str:
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(doctor_text(MACHINE, findings))
+def text(findings: list, *, width: int = 200, with_details: bool = True) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(doctor_text(MACHINE, findings, with_details=with_details))
     return console.export_text()
 
 
@@ -28,6 +28,17 @@ def test_without_an_unreliable_finding_measurements_are_reliable() -> None:
     assert is_reliable(FINDINGS)
     assert not is_reliable(UNRELIABLE)
     assert "Nothing here makes measurements unreliable." in text(FINDINGS)
+
+
+def test_without_details_it_is_short() -> None:
+    lines = text(UNRELIABLE, with_details=False).splitlines()
+    assert lines[1:3] == ["UNRELIABLE other load: 90 %; stop it", "note turbo: on [sic]"]
+    assert lines[3] == "unknown: CPU clock; 1 findings are ok; --details has all, with advice"
+    assert lines[-1] == "Measurements are unreliable: other load."
+    many = [*UNRELIABLE, *(note(f"GPU {i}", "held back by its clocks " * 2) for i in range(40))]
+    shown = text(many, width=80, with_details=False)
+    assert len(shown.splitlines()) <= 25
+    assert "33 more notes" in shown
 
 
 def test_json_has_the_findings_unchanged() -> None:

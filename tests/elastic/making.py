@@ -1,7 +1,7 @@
 """Hand-made events of elastic runs. Times are in seconds."""
 
 from dpbench.elastic.elastic_record import (
-    CheckpointBackend,
+    CheckpointFormat,
     ElasticEvent,
     ElasticRecord,
     ElasticSettings,
@@ -19,7 +19,7 @@ SETTINGS = ElasticSettings(
     batch=8,
     dtype="float32",
     checkpoint_every=5,
-    backend=CheckpointBackend.TORCH_SAVE,
+    backend=CheckpointFormat.TORCH_SAVE,
     max_restarts=3,
     hang_timeout_s=30.0,
     seed=0,
@@ -58,6 +58,13 @@ def one_outage() -> tuple[ElasticEvent, ...]:
             event(36, EventKind.DONE, loss=1.5, digest="ab"),
         ]
     )
+
+
+def two_rounds() -> tuple[ElasticEvent, ...]:
+    """The same with agent 1, which stops until 13.5 s while agent 0 waits; a second round stops workers again."""
+    late = [event(11, EventKind.STOP_BEGIN, None, agent=1), event(13.5, EventKind.STOP_END, None, agent=1)]
+    again = [event(16, EventKind.STOP_BEGIN, None), event(16.5, EventKind.STOP_END, None)]
+    return merged([*one_outage(), *late, *again])
 
 
 def two_lives() -> tuple[ElasticEvent, ...]:

@@ -1,27 +1,28 @@
 """Outages from hand-made events."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpbench.elastic.elastic_record import EventKind
 from dpbench.elastic.events import merged
 from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s
-from tests.elastic.making import event, one_outage, steps
+from tests.elastic.making import event, one_outage, steps, two_rounds
 
 
-def test_each_part_lies_between_its_own_stamps():
+def test_each_part_ends_where_the_next_begins():
     (outage,) = outages_of(one_outage())
     assert {part: span.seconds for part, span in outage.parts.items()} == pytest.approx(
         {
             OutagePart.NOTICING: 1.0,
             OutagePart.STOPPING: 0.5,
-            OutagePart.RENDEZVOUS: 2.5,
+            OutagePart.RENDEZVOUS: 2.75,
             OutagePart.START: 4.75,
             OutagePart.RESTORE: 1.5,
             OutagePart.REDONE: 2.0,
         }
     )
     assert outage.span.seconds == pytest.approx(12.5)  # step 6 is taken again at 22.5
-    assert outage.unstamped_s == pytest.approx(0.25)  # between the rendezvous and the start
     assert (outage.redone_steps, outage.rounds) == (2, 1)
 
 
@@ -44,7 +45,6 @@ def test_a_run_that_does_not_recover_has_the_parts_up_to_its_end():
     (outage,) = outages_of(events)
     assert set(outage.parts) == {OutagePart.NOTICING, OutagePart.STOPPING, OutagePart.RENDEZVOUS}
     assert outage.span is None
-    assert outage.unstamped_s is None
 
 
 def test_a_second_fault_ends_the_window_of_the_first():
@@ -71,7 +71,42 @@ def test_counts_of_steps():
 def test_the_rendezvous_of_the_others_begins_after_they_noticed_a_new_agent():
     asked = event(10.5, EventKind.RENDEZVOUS_BEGIN, rank=None, agent=2)
     (outage,) = outages_of(merged([*one_outage(), asked]))
-    assert outage.parts[OutagePart.RENDEZVOUS].seconds == pytest.approx(2.5)
+    assert outage.parts[OutagePart.RENDEZVOUS].seconds == pytest.approx(2.75)
+
+
+@st.composite
+def any_events(draw):
+    """Events of two ranks and two agents in any order, after a fault from which most runs recover."""
+    who = st.sampled_from([(None, 0), (None, 1), (0, 0), (1, 1)])
+    kinds, steps_done = st.sampled_from(EventKind), st.integers(0, 3)
+    drawn = draw(st.lists(st.tuples(st.integers(0, 60), kinds, who, steps_done), max_size=40))
+    others = [event(at_s, kind, rank, agent=agent, step=step) for at_s, kind, (rank, agent), step in drawn]
+    fault, held = draw(steps_done), draw(steps_done)
+    restored = [
+        event(draw(st.integers(10, 60)), EventKind.RESTORE_END, step=held),
+        event(draw(st.integers(10, 60)), EventKind.STEP, step=fault - 1 if fault else None),
+    ]
+    return merged([*others, *restored, event(draw(st.integers(0, 10)), EventKind.FAULT, step=fault)])
+
+
+@given(any_events())
+def test_the_parts_add_up_to_the_outage_in_any_order_of_events(events):
+    for outage in outages_of(events):
+        spans = list(outage.parts.values())
+        assert list(outage.parts) == [part for part in OutagePart if part in outage.parts]
+        assert [span.begin_ns for span in spans] == [outage.fault.at_ns, *(span.end_ns for span in spans)][: len(spans)]
+        assert all(span.begin_ns <= span.end_ns for span in spans)
+        if outage.span is not None:
+            assert sum(span.end_ns - span.begin_ns for span in spans) == outage.span.end_ns - outage.span.begin_ns
+
+
+def test_agents_that_stop_late_and_further_rounds_do_not_overlap():
+    (outage,) = outages_of(two_rounds())
+    seconds = {part: span.seconds for part, span in outage.parts.items()}
+    assert seconds[OutagePart.STOPPING] == pytest.approx(2.5)
+    assert seconds[OutagePart.RENDEZVOUS] == pytest.approx(0.75)
+    assert seconds[OutagePart.START] == pytest.approx(4.75)
+    assert sum(seconds.values()) == pytest.approx(outage.span.seconds)
 
 
 def test_rounds_are_counted_for_the_agent_with_most():

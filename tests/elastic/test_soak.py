@@ -22,7 +22,7 @@ def settings_of(draw_seed: int, plan: str | None = None, dtype: str = "float32")
         batch=64,
         dtype=dtype,
         checkpoint_every=5,
-        backend="torch.save",
+        checkpoint_format="torch.save",
         max_restarts=9,
         hang_timeout="60s",
         seed=draw_seed,

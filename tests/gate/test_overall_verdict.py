@@ -7,10 +7,11 @@ import pytest
 from dpbench.cases.names import Mode
 from dpbench.gate import prepare, run_gate
 from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
-from dpbench.gate.overall_verdict import apply_accepted, overall_verdict, timed_by, with_trades
+from dpbench.gate.overall_verdict import apply_accepted, is_only_memory, overall_verdict, timed_by, with_trades
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.settings import Benchmark, Settings
 from dpbench.gate.tier1 import Times
+from dpbench.gate.tolerated import Tolerances
 from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
@@ -335,6 +336,42 @@ def test_without_times_a_few_more_calls_beside_better_counters_are_undecided(oth
     assert "forward.python_calls" in found[1]
 
 
+@pytest.mark.parametrize(("high", "expected"), [("undecided", "undecided"), ("pass", "slower")])
+def test_times_that_are_undecided_leave_such_calls_undecided(high, expected):
+    better = calls(90, 80, OTHER, counter="forward.operators", is_worse=False)
+    verdict, why = overall_verdict([calls(), better], [timed("a", 1.02, high)], ())
+    assert verdict == expected
+    assert ("only more rounds can tell" in why) == (expected == "undecided")
+
+
+def test_more_memory_alone_is_called_so():
+    memory = calls(100, 120, counter="backward.peak_bytes.sim:0")
+    verdict, why = overall_verdict([memory], (), ())
+    assert (verdict, why.partition(":")[0]) == (
+        "slower",
+        "1 counter is larger, of memory, in 1 of 1 counted cases (counts mlp/tiny cpu*4)",
+    )
+    assert is_only_memory([memory], (), ())
+    assert not is_only_memory([memory, calls()], (), ())
+    assert not is_only_memory([memory], [timed("a", 1.1, "slower")], ())
+    assert not is_only_memory([], (), ())
+
+
+def test_a_faster_head_pays_for_a_little_memory():
+    assert traded([calls(100, 102, counter="backward.peak_bytes.sim:0")], FASTER) == ["a"]
+    assert traded([calls(100, 103, counter="backward.peak_bytes.sim:0")], FASTER) == [None]
+    assert traded([calls(100, 101, counter="kept.malloc_bytes")], FASTER) == [None]
+
+
+def test_without_times_a_pass_says_that_none_was_measured():
+    tolerated = calls().model_copy(update={"tolerated": True})
+    found = overall_verdict([tolerated], (), (), is_timed=False, counted_cases=3)
+    assert found == (
+        "pass",
+        "no time was measured, and no counter is worse; tolerated, with 1 more in forward.python_calls",
+    )
+
+
 def counted(command, stdin_text, timeout_s):
     """A launcher: head makes one Python call more than base."""
     asked = CountJobs.model_validate_json(stdin_text)
@@ -348,9 +385,17 @@ def counted(command, stdin_text, timeout_s):
 
 
 @pytest.mark.parametrize(
-    ("tiers", "high", "verdict"), [((0, 1), 0.97, "pass"), ((0, 1), 1.02, "slower"), ((0,), 0.97, "slower")]
+    ("asked", "verdict"),
+    [
+        (((0, 1), 0.97, 0), "pass"),
+        (((0, 1), 1.02, 0), "slower"),
+        (((0,), 0.97, 0), "slower"),
+        (((0,), 0.97, 0.01), "pass"),
+        (((0, 1), 1.02, 0.01), "pass"),
+    ],
 )
-def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, tiers, high, verdict):
+def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path, monkeypatch, asked, verdict):
+    tiers, high, tolerated = asked
     (tmp_path / "mine.py").write_text("def step(): ...\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "--all")
@@ -358,7 +403,8 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, ti
         git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", message)
     monkeypatch.chdir(tmp_path)
     settings = Settings(
-        benchmarks=(Benchmark(name="a", workload="mine:step", batch=8, devices="cpu*2", threshold=0.03),)
+        benchmarks=(Benchmark(name="a", workload="mine:step", batch=8, devices="cpu*2", threshold=0.03),),
+        counts=Tolerances(tolerated=tolerated),
     )
     monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
     monkeypatch.setattr(prepare, "_read_settings", lambda *_: settings)
@@ -367,5 +413,6 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time(tmp_path, monkeypatch, ti
     found = run_gate.run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
     assert found.verdict == verdict
     assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
-        (100, 101, "a" if verdict == "pass" else None)
+        (100, 101, "a" if verdict == "pass" and not tolerated else None)
     ] * 2
+    assert {each.tolerated for each in found.counters} == {tolerated > 0}

@@ -262,3 +262,11 @@ def test_without_gate_toml_the_settings_are_those_of_pyproject(tmp_path: Path, m
     (tmp_path / SETTINGS.parent).mkdir()
     (tmp_path / SETTINGS).touch()
     assert _settings_file(repository) == repository.root / SETTINGS
+
+
+def test_the_budget_may_be_the_settings_own(tmp_path):
+    (tmp_path / "gate.toml").write_text('budget = "12m"\n')
+    assert load_settings(tmp_path / "gate.toml").budget_s == 720
+    (tmp_path / "gate.toml").write_text("budget = 0\n")
+    with pytest.raises(SettingsError, match=r"budget: 0 is no duration above 0 .*allowed: text such as"):
+        load_settings(tmp_path / "gate.toml")

@@ -7,7 +7,7 @@ import pytest
 
 from dpbench.gate import tier1
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.tier1 import measure_times, verdict_of
+from dpbench.gate.tier1 import Times, measure_times, verdict_of
 from dpbench.gate.verdict import Analysis, risks_for, twin_alarms
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.records.making import ENVIRONMENT
@@ -17,7 +17,7 @@ NAMES = ("a", "b", "c")
 SUITE = [benchmark(name) for name in NAMES]
 
 
-def measured(take, budget_s=1000.0, progress=lambda _: None):
+def measured(take, budget_s=1000.0, progress=lambda *_: None):
     return measure_times(SUITE, take, alarm_rate=0.01, budget_s=budget_s, clock=take.clock, progress=progress)
 
 
@@ -42,14 +42,14 @@ def by_name(times):
 
 def test_equal_code_passes_at_the_first_analysis():
     take, reported = ScriptedTake({name: equal() for name in NAMES}), []
-    times = measured(take, progress=reported.append)
+    times = measured(take, progress=lambda *said: reported.append(said))
     assert take.calls == [(number, NAMES) for number in range(5)]
     assert [each.verdict for each in times.judgements] == [Verdict.PASS] * 3
     assert [each.benchmark for each in times.judgements] == list(NAMES)
     assert times.twin_alarmed == dict.fromkeys(NAMES, False)
     assert times.environment == ENVIRONMENT
-    assert reported[0] == "round 1, 3 benchmarks to decide, 1000 s left"
-    assert reported[4] == "round 5, 3 benchmarks to decide, 996 s left"
+    assert reported[0] == ("round 1, benchmarks to decide: 3", 1000.0)
+    assert reported[4] == ("round 5, benchmarks to decide: 3", 996.0)
 
 
 def test_one_slower_benchmark_ends_the_gate_and_others_may_stay_undecided():
@@ -141,3 +141,19 @@ def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
 )
 def test_a_suite_is_slower_if_any_benchmark_is_else_undecided_if_any_is(verdicts, found):
     assert verdict_of([time(verdict=each) for each in verdicts]) is Verdict(found)
+
+
+def test_what_is_undecided_says_how_much_more_time_it_needs():
+    take = ScriptedTake({"a": unclear(), "b": equal(), "c": equal()})
+    short = measured(take, budget_s=2.5)
+    assert short.more_s == 3 * 1.0  # two of the first five rounds were taken, each in a second
+    assert measured(ScriptedTake({name: equal() for name in NAMES})).more_s == 0.0
+    near = ScriptedTake({"a": unclear(), "b": equal(), "c": equal()})
+    assert measured(near, budget_s=9.5).more_s is None
+
+
+def test_times_of_two_groups_are_one():
+    first, second = (Times((time(name),), {name: False}, None, (name,), 1.0) for name in "ab")
+    both = first.beside(second)
+    assert ([each.benchmark for each in both.judgements], both.notes, both.more_s) == (["a", "b"], ("a", "b"), 2.0)
+    assert first.beside(Times((), {}, ENVIRONMENT, (), None)).more_s is None

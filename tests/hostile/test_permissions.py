@@ -26,7 +26,7 @@ CASES = [
     (("counts", "--check", "--expected=e"), COUNTS, "e/torch-2.13.0-py3.11.json", 2),
     (("counts", "--events=e/x", "--variants=tuned"), COUNTS, "e", 2),
     ((*GATE, "--settings=g.toml"), gate_files(), "g.toml", 3),
-    ((*GATE, "--markdown=d/m"), {**gate_files(), "d/x": b""}, "d", 3),
+    ((*GATE, "--comment=d/m"), {**gate_files(), "d/x": b""}, "d", 3),
     (("gate", "--base=HEAD~1", "--tiers=2"), {**gate_files(), "results/gate/history.jsonl": b""}, "results/gate", 3),
 ]
 

@@ -22,6 +22,7 @@ from dpbench.processes.child.lockstep import _side_by_side
 from dpbench.processes.messages import LockstepJob, Side, SideName
 from dpbench.variants import variant
 from dpbench.variants.variant import TUNED, Variant
+from tests.parallel.conftest import _without_forward_ad  # noqa: F401  # a test of this process may have used it
 
 SLOW_STEPS = 30
 SLOW_S = 0.05

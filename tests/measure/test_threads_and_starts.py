@@ -14,7 +14,7 @@ from dpbench.measure.pinned import pinned
 from dpbench.parallel import DataParallel
 from dpbench.records.counts import Phase
 
-NOTHING = dict.fromkeys(("threads_started", "threading_calls", "thread_calls", "waits"), 0)
+NOTHING = dict.fromkeys(("threads_started", "threading_calls", "thread_python_calls", "waits"), 0)
 
 
 def leaf():
@@ -79,7 +79,7 @@ def test_a_timer_is_a_thread_and_two_calls(work):
 
 def test_a_thread_that_exists_counts_with_its_waits(work):
     server = Server()
-    assert counted(work, server.ask) == NOTHING | {"thread_calls": 1, "waits": 2}
+    assert counted(work, server.ask) == NOTHING | {"thread_python_calls": 1, "waits": 2}
     server.calls.put(None)
 
 

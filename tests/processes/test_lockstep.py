@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.gate.take_round import LOCKSTEP
-from dpbench.processes.child.lockstep import _alternate, _blocks, why_disbelieved
+from dpbench.processes.child.lockstep import _alternate, _blocks, with_work_between
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.records.record import Outcome
@@ -235,7 +235,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
             taken.append((name, steps))
             return (1.0,) * steps, float(steps)
 
-        times = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
+        times, _ = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
         assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)
         assert {steps for _, steps in taken} == {4}  # of 6 ms each, for 20 ms
         blocks = [tuple(name for name, _ in taken[start : start + 3]) for start in range(0, 120, 3)]
@@ -247,26 +247,28 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
 
 
 @pytest.mark.parametrize(
-    ("head_ms", "outside_ms", "others_ms", "is_believed"),
+    ("head_ms", "outside_ms", "others_ms", "counted_ms"),
     [
-        (10, 11.0, 0.0, True),
-        (10, 11.1, 0.0, False),
-        (10, 11.5, 0.6, True),  # base takes as long between its steps
-        (10, 11.1, -5.0, False),  # base's waits were subtracted twice
-        (0.1, 1.1, 0.0, True),  # a lie of a tenth of base's step
-        (0.1, 1.2, 0.0, False),
-        (90, 99.0, 0.0, True),
+        (10, 11.0, 0.0, 10),
+        (10, 11.1, 0.0, 11.1),
+        (10, 11.5, 0.6, 10),  # base takes as long between its steps
+        (10, 12.0, 0.6, 11.4),
+        (10, 11.1, -5.0, 11.1),  # base's waits were subtracted twice
+        (0.1, 1.1, 0.0, 0.1),  # a tenth of base's step
+        (0.1, 1.2, 0.0, 1.2),
+        (90, 99.0, 0.0, 90),
     ],
 )
-def test_head_is_believed_as_far_as_the_own_clock_agrees(head_ms, outside_ms, others_ms, is_believed):
+def test_work_between_heads_steps_counts_as_the_steps_time(head_ms, outside_ms, others_ms, counted_ms):
     """Base takes 10 ms. Two disturbed blocks of eight change nothing."""
     times_s = {name: [(0.004, 0.006)] * 8 for name in SideName} | {SideName.HEAD: [(head_ms / 2e3,) * 2] * 8}
     outsides_s = {name: [(10 + others_ms) / 1e3] * 8 for name in SideName}
     outsides_s[SideName.HEAD] = [outside_ms / 1e3] * 6 + [9.0] * 2
-    reason = why_disbelieved(times_s, outsides_s)
-    assert (reason is None) == is_believed, reason
+    blocks, note = with_work_between(times_s, outsides_s)
+    assert sum(blocks[0]) * 1e3 == pytest.approx(counted_ms)
+    assert (note is None) == (counted_ms == head_ms)
     few = {name: blocks[:3] for name, blocks in times_s.items()}
-    assert why_disbelieved(few, {name: outsides_s[name][:3] for name in few}) is None
+    assert with_work_between(few, {name: outsides_s[name][:3] for name in few})[1] is None
 
 
 def test_an_invalid_request_ends_the_child_with_the_reason():

@@ -107,7 +107,7 @@ def test_the_budget_holds_with_what_earlier_rounds_took():
     assert min(job.sampling_s for job in launcher.jobs) > LEAST_S
 
 
-def test_a_short_budget_drops_rounds_and_says_so_after_the_first():
+def test_a_short_budget_drops_rounds_and_says_so_before_the_first_and_again_if_that_was_wrong():
     clock, notes = ScriptedClock(), []
     child = timed(clock, {"tuned": 2.0, "naive": 6.0})
     _, records = sweep(
@@ -119,7 +119,28 @@ def test_a_short_budget_drops_rounds_and_says_so_after_the_first():
     )
     assert len(records) == 10
     assert clock() == pytest.approx(50.0, abs=1.0)
-    assert notes == [(10.0, "budget: 50 s is too short for 10 rounds of 2 cases: 5 rounds, about 50 s", 5)]
+    words = "budget: 50 s is too short for 10 rounds of 2 cases:"
+    assert notes == [(0.0, f"{words} 6 rounds, about 43 s", 6), (10.0, f"{words} 5 rounds, about 50 s", 5)]
+
+
+def test_a_budget_that_may_suffice_is_not_called_too_short_before_a_round_was_taken():
+    clock, notes = ScriptedClock(), []
+    child = timed(clock, {"tuned": 2.0, "naive": 2.0})
+    sweep(child, rounds_of(5), budget_s=30.0, clock=clock, progress=lambda now: now.note and notes.append(now.note))
+    assert not notes
+    sweep(child, rounds_of(5), budget_s=28.0, clock=clock, progress=lambda now: now.note and notes.append(now.note))
+    words = "budget: 28 s is too short for 5 rounds of 2 cases:"
+    assert notes == [f"{words} 3 rounds, about 22 s", f"{words} 4 rounds, about 24 s"]
+
+
+def test_the_time_left_follows_the_cases_that_were_taken():
+    clock, left = ScriptedClock(), []
+    child = timed(clock, {"tuned": 9.0, "naive": 9.0})
+    sweep(child, rounds_of(3), clock=clock, progress=lambda now: left.append((clock(), now.seconds_left)))
+    after_first, after_round = left[1], left[2]
+    guessed = left[0][1] / 6
+    assert after_first == (10.0, pytest.approx(5 * (2 * guessed + 10.0) / 3))
+    assert after_round == (20.0, pytest.approx(40.0))
 
 
 def test_the_least_rounds_are_taken_beyond_the_budget():
@@ -129,7 +150,8 @@ def test_the_least_rounds_are_taken_beyond_the_budget():
     launcher, records = sweep(child, rounds_of(10), **options)
     assert len(records) == 6
     assert {job.sampling_s for job in launcher.jobs} == {LEAST_S}
-    assert notes == ["budget: 1 s is too short for 10 rounds of 2 cases: 3 rounds, about 30 s"]
+    words = "budget: 1 s is too short for 10 rounds of 2 cases: 3 rounds,"
+    assert notes == [f"{words} about 22 s", f"{words} about 30 s"]
 
 
 def test_a_machine_that_slows_down_loses_further_rounds():

@@ -90,8 +90,16 @@ def test_single_with_the_whole_batch_is_a_row_wherever_its_device_is_the_first_l
     two, four = compare(records).comparisons
     assert list(by_variant(two)) == ["single", "naive", "tuned"]
     assert list(by_variant(four)) == ["single", "tuned"]
-    assert four.reference is None
-    assert by_variant(four)["tuned"].ratio is None
+    assert four.reference == "tuned"
+    assert by_variant(four)["single"].ratio.to == "tuned"
+
+
+def test_without_the_stock_schemes_the_first_other_scheme_with_times_is_the_reference() -> None:
+    ddp, floor = rounds(case("ddp"), 0.3, 0.3), rounds(case("floor"), 0.1, 0.1)
+    assert only(compare([*ddp, *TUNED, *floor, *SINGLE])).reference == VariantName.TUNED
+    assert only(compare([*ddp, failed(case("tuned"), 0, "crashed", "no"), *floor])).reference == VariantName.DDP
+    assert only(compare([*floor, *SINGLE])).reference is None
+    assert only(compare(TUNED)).reference is None
 
 
 def test_single_alone_is_a_comparison_of_its_own() -> None:
@@ -162,7 +170,7 @@ def test_records_of_different_environments_are_refused_with_fields_and_values() 
         compare([*TUNED, *elsewhere(torch="2.9.0", cores=64)])
     assert str(caught.value) == (
         "environment: the records differ in torch ('2.13.0' / '2.9.0'), cores (2 / 64); "
-        "allowed: records of one environment"
+        "allowed: records of one environment, or --allow-different"
     )
 
 

@@ -46,5 +46,5 @@ def as_json(found):
 
 def printed(what, width=80):
     console = Console(width=width, file=StringIO())
-    console.print(what)
+    console.print(what, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())

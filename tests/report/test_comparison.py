@@ -1,5 +1,7 @@
 """What `compare`, `sweep` and `report` print: each rule has a snapshot in every form."""
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 
@@ -156,6 +158,8 @@ def test_what_is_printed_is_as_before(rule):
 def test_no_number_of_the_table_is_lost_in_a_narrow_terminal(rule):
     wide, narrow = (printed(comparisons_text(compared(RULES[rule]), with_details=True), width) for width in (900, 60))
     assert {word for word in wide.split() if word[0].isdigit()} <= set(narrow.replace("\n", " ").split())
+    commands = [line for line in narrow.splitlines() if line.startswith("  dpbench compare ")]
+    assert all("budget" in line for line in commands)  # whole, so that it can be copied
     assert not {"\x1b", "\x07", "\u202e"} & set(narrow)
 
 
@@ -164,10 +168,24 @@ def test_a_warning_comes_behind_the_first_answer():
     assert lines[2].startswith("Other processes kept 0.9 of 2 cores busy meanwhile, so")
 
 
-def test_an_eighty_column_terminal_needs_thirty_lines():
-    skipped = Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")
-    lines = printed(comparisons_text(compare(lane_records(), [skipped]))).splitlines()
-    assert len(lines) <= 28  # two more for the page and the rest
+SHORT = [rule for rule, records in RULES.items() if max(len(each.case.variant) for each in records) <= 20]
+
+
+@pytest.mark.parametrize("rule", SHORT)
+def test_a_setting_needs_twelve_lines_of_eighty_columns(rule):
+    found = compared(RULES[rule])
+    first = found.comparisons[0]
+    one, two = (
+        len(printed(comparisons_text(replace(found, comparisons=(first,) * times)), 80).splitlines())
+        for times in (1, 2)
+    )
+    assert two - one <= 12 + max(0, len(first.rows) - 5)
+
+
+def test_what_eight_settings_share_is_said_once():
+    found = compare(lane_records(), [Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")])
+    text = printed(comparisons_text(replace(found, comparisons=found.comparisons[:1] * 8)), 80)
+    assert text.count("it needs an accelerator") == text.count("threads, seed 0") == 1
 
 
 def test_details_follow_what_is_shown_without_them():
@@ -178,7 +196,7 @@ def test_details_follow_what_is_shown_without_them():
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 def test_no_table_is_wider_than_the_terminal(width):
     text = printed(comparisons_text(compare(gpu_records((64,), (2, 8))), with_details=True), width)
-    assert all(cell_len(line) <= width for line in text.splitlines())
+    assert all(cell_len(line) <= width for line in text.splitlines() if not line.startswith("  dpbench compare "))
 
 
 def test_every_case_is_in_the_json_once_with_single_device_baselines():

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dpbench.elastic.elastic_record import CheckpointBackend
+from dpbench.elastic.elastic_record import CheckpointFormat
 
 
 class Checkpoints(ABC):
@@ -55,7 +55,7 @@ class FolderCheckpoints(Checkpoints):
     """`torch.distributed.checkpoint`. It writes ``.metadata`` last, so a folder that has it is complete."""
 
     def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
-        # Importing it takes long, and the other back-end does not need it.
+        # Importing it takes long, and the other format does not need it.
         from torch.distributed.checkpoint.state_dict_saver import save
 
         save(_state(model, optimizer), checkpoint_id=self._folder / f"steps-{steps_done:09d}")
@@ -73,8 +73,8 @@ class FolderCheckpoints(Checkpoints):
         return _steps_of(complete[-1])
 
 
-def open_checkpoints(backend: CheckpointBackend, folder: Path, rank: int) -> Checkpoints:
-    kind = FileCheckpoints if backend is CheckpointBackend.TORCH_SAVE else FolderCheckpoints
+def open_checkpoints(form: CheckpointFormat, folder: Path, rank: int) -> Checkpoints:
+    kind = FileCheckpoints if form is CheckpointFormat.TORCH_SAVE else FolderCheckpoints
     return kind(folder, rank)
 
 

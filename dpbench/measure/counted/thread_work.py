@@ -20,7 +20,7 @@ from typing import Any
 from dpbench.measure.python_calls import NOT_COUNTED
 from dpbench.records.counts import Phase
 
-_COUNTERS = ("threads_started", "threading_calls", "thread_calls", "waits")
+_COUNTERS = ("threads_started", "threading_calls", "thread_python_calls", "waits")
 _STARTS = {getattr(_thread, name, None) for name in ("start_new_thread", "start_joinable_thread")} - {None}
 _WAITS = {(SimpleQueue, "get"), (_thread.LockType, "acquire"), (_thread.RLock, "acquire")}
 
@@ -53,7 +53,7 @@ class ThreadWork:
             if file == threading.__file__ and back and not back.f_code.co_filename.startswith(NOT_COUNTED):
                 self._add("threading_calls", ident)
         elif event == "call" and ident != self._own:
-            self._add("thread_calls", ident)
+            self._add("thread_python_calls", ident)
         elif event == "c_call" and function in _STARTS:
             self._add("threads_started", ident)
         elif event in ("c_return", "c_exception"):

@@ -31,8 +31,11 @@ _TURNS_BEFORE = 2
 _WRAPPERS = 3
 _SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.1, 5
 """Forwards after which `auto` has no trials left. A thread that wakes so often in the idle time wakes often."""
-_PATIENCE_S = 5.0
-"""A wait that only code with a fault needs: for a thread that does not end, or a caller that cannot come."""
+_PATIENCE_S, _LITTLE_S = 5.0, 0.1
+"""A wait that only code with a fault needs: for a thread that does not end, or a caller that cannot come.
+
+After two callers that could not come, others are waited for less: a lock around each operator would take minutes.
+"""
 
 
 def count_uses() -> dict[str, int]:
@@ -136,12 +139,22 @@ def _callers() -> dict[str, int]:
     with _Pause(-1, int) as alone:
         one(_batch())
     return {
-        f"callers.apart_on_{name}": sum(not _can_meet(one, second, number) for number in range(alone.seen))
+        f"callers.apart_on_{name}": _apart(one, second, alone.seen)
         for name, second in {"two_wrappers": other, "one_wrapper": one}.items()
     }
 
 
-def _can_meet(paused: Callable[[Tensor], object], called: Callable[[Tensor], object], number: int) -> bool:
+def _apart(paused: nn.Module, called: nn.Module, operators: int) -> int:
+    """Return before how many of its operators a paused call holds up another thread's."""
+    apart = 0
+    for number in range(operators):
+        apart += not _can_meet(paused, called, number, _PATIENCE_S if apart < 2 else _LITTLE_S)
+    return apart
+
+
+def _can_meet(
+    paused: Callable[[Tensor], object], called: Callable[[Tensor], object], number: int, patience_s: float
+) -> bool:
     """Return whether `called` ends while another thread's call of `paused` stands before its operator `number`."""
     stands, may_go = threading.Event(), threading.Event()
 
@@ -160,7 +173,7 @@ def _can_meet(paused: Callable[[Tensor], object], called: Callable[[Tensor], obj
     threads[0].start()
     stands.wait()
     threads[1].start()
-    threads[1].join(_PATIENCE_S)
+    threads[1].join(patience_s)
     can_meet = not threads[1].is_alive()
     may_go.set()
     for thread in threads:

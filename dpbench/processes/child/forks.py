@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from dpbench.measure.undisturbed import descendants_s, process_s, wait_counter
 from dpbench.processes.child.process import run_and_exit
+from dpbench.processes.child.serving import failed, sender
 from dpbench.processes.fence import enclose
 from dpbench.processes.interpret import ending
 from dpbench.processes.launch import Exit
@@ -170,4 +171,9 @@ def forked(
 def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
     adopt_orphans()
     enclose(pipe.fileno(), *keep, folders=folders)
-    serve(pipe, coordinator)
+    try:
+        serve(pipe, coordinator)
+    except Exception as error:
+        with suppress(OSError):
+            sender(pipe)(failed(Outcome.CRASHED, error))
+        raise

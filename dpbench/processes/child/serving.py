@@ -11,7 +11,7 @@ coordinator (lockstep.py)               side
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from socket import socket
 
 from dpbench.measure.borrowed.lent import BorrowedError
@@ -47,8 +47,12 @@ def sender(pipe: socket) -> Send:
 
 def pin(cores: tuple[int, ...]) -> None:
     """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
-    for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), cores)
+    pinned = set[str]()
+    while new := set(os.listdir("/proc/self/task")) - pinned:  # a thread that was not pinned yet may start others
+        for thread in new:
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(int(thread), cores)
+        pinned |= new
 
 
 def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:

@@ -52,6 +52,8 @@ def _state(change: CounterChange) -> tuple[int, str]:
         return 4, "accepted"
     if change.traded_for is not None:
         return 3, f"traded for the time of {change.traded_for}"
+    if change.tolerated:
+        return 3, "more, which is tolerated,"
     return {True: (0, "worse"), None: (5, "different"), False: (6, "better")}[change.is_worse]
 
 
@@ -112,7 +114,7 @@ def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
 
 def _badness(change: CounterChange) -> tuple[int, float]:
     kind = {True: 2, None: 1, False: 0}[change.is_worse] if change.accepted is None else -1
-    kind = min(kind, 1) if change.traded_for else kind
+    kind = min(kind, 1) if change.traded_for or change.tolerated else kind
     if change.base is None or change.head is None:
         return kind, inf
     return kind, abs(change.head - change.base) / max(abs(change.base), 1)

@@ -12,6 +12,7 @@ SCHEMA history
 """
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -93,27 +94,34 @@ def _findings(judgement: Judgement) -> Iterator[_Finding]:
 
 
 def _obeyed_by_none(table: Table) -> Table:
-    """Return the table with cells in which GitHub's runner finds no command."""
+    """Return the table with cells in which GitHub's runner finds no command, also where a narrow one folds them."""
 
     def safe(column: Column, row: object) -> str:
-        return _split(column.cell(row))
+        cell = _split(column.cell(row))
+        return cell if len(cell) <= _UNFOLDED else cell.replace("::", "::\n")
 
     columns: Sequence[Column] = [replace(each, value=partial(safe, each), form=str) for each in table.columns]
     return replace(table, title=_split(table.title), columns=columns)
 
 
 def _text(line: str, style: str = "") -> Text:
-    return Text(_split(line), style=style)
+    """Return a line. One with ``::`` is not folded: no word of it can begin a line, and node ids can be copied."""
+    return Text(_split(line), style=style, no_wrap="::" in line, overflow="ignore" if "::" in line else None)
+
+
+_UNFOLDED = 20
+"""Characters of a cell that no table folds before a command of GitHub's runner, whose shortest has nine."""
+_COMMAND = re.compile(r"(?<!\S)::")
 
 
 def _split(line: str) -> str:
     """Return a text in which GitHub's runner finds no command.
 
-    The runner obeys ``::`` at the beginning of a line and ``##[`` anywhere, so both are split by a space. All ``::``
-    are, because wrapping may put any word at the beginning of a line.
+    The runner obeys ``::`` at the beginning of a line and ``##[`` anywhere. Both are split by a space, the former where
+    it begins a word.
     Source: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
     """
-    return line.replace("::", ": :").replace("##[", "## [")
+    return _COMMAND.sub(": :", line).replace("##[", "## [")
 
 
 MARKER = "<!-- dpbench gate -->"

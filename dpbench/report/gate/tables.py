@@ -15,6 +15,7 @@ from dpbench.gate.judgement import (
     TimeRatio,
     Verdict,
 )
+from dpbench.gate.overall_verdict import is_only_memory
 from dpbench.report.gate.counters import count, worst_first
 from dpbench.report.table import NONE, Column, Table
 from dpbench.report.units import number, time_unit
@@ -44,8 +45,8 @@ def _benchmark() -> Column:
 
 
 def direction(change: CounterChange) -> str:
-    if change.traded_for is not None:
-        return "worse, traded"
+    if change.traded_for is not None or change.tolerated:
+        return "worse, traded" if change.traded_for else "more, tolerated"
     return {True: "worse", False: "better", None: "differs"}[change.is_worse]
 
 
@@ -170,7 +171,10 @@ def interval(ratio: TimeRatio) -> str:
 
 
 def headline(judgement: Judgement) -> str:
-    return f"{judgement.verdict.capitalize()}: {one_line(judgement.why)}"
+    is_memory = judgement.verdict is Verdict.SLOWER and is_only_memory(
+        judgement.counters, judgement.times, judgement.drifts
+    )
+    return f"{'More memory' if is_memory else judgement.verdict.capitalize()}: {one_line(judgement.why)}"
 
 
 def counted(judgement: Judgement) -> str:

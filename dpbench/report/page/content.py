@@ -43,7 +43,7 @@ from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_tab
 
 _TERMS = {
     "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",
-    "reference": "the variant that ratios are to: torch_dp if it has times, else naive, or the one of --reference",
+    "reference": "the variant that ratios are to: that of --reference, else torch_dp, naive or the first scheme",
     "round": "one fresh process for each variant; its time is the median of its samples",
     "95 % interval": "how far the figure may be off, from the spread between rounds; two variants are compared round "
     "by round",
@@ -110,7 +110,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 
 
 def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page:
-    """Return the page. Without a `reference`, ratios are to torch_dp if it has times, else to naive."""
+    """Return the page. Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times."""
     every = by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)

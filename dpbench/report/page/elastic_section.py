@@ -74,7 +74,7 @@ def _outages(commands: dict[str, list[ElasticRecord]]) -> Panel | None:
         columns={"fault": "fault", "part": "part", "seconds": "s"},
     )
     bars["transform"] = [{"fold": list(OutagePart), "as": ["part", "seconds"]}]
-    text = "Each part lies between two time stamps of its own. Unstamped is what no part covers."
+    text = "Each part begins where the one before ends, so the parts add up to the outage."
     if any(record.settings.is_world_changed for record in runs):
         text = f"{text} {MEMBERSHIP_LEGEND}"
     labels = {record.run: _label(record) for record in runs}

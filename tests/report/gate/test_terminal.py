@@ -1,20 +1,23 @@
 """The judgement on a terminal."""
 
+import re
 from io import StringIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.settings import DEFAULT_BENCHMARKS
 from dpbench.report.gate.forms import gate_text
 from dpbench.report.gate.tables import one_line
-from tests.report.gate.making_gate import EVIL, counter, judged, time
+from tests.report.gate.making_gate import EVIL, counter, judged, time, unmeasured
 
 
 def printed(found: Judgement, width: int = 80) -> str:
     console = Console(width=width, file=StringIO())
-    console.print(gate_text(found))
+    console.print(gate_text(found), crop=False)
     return console.file.getvalue()
 
 
@@ -51,10 +54,23 @@ def test_no_figure_is_broken_at_80_columns() -> None:
 def test_quoted_text_is_neither_markup_nor_a_command(width: int) -> None:
     text = printed(EVIL, width)
     assert "[red]r[/red]" in text
-    assert "::" not in text, "GitHub's runner obeys a line that begins with it"
+    assert not any(line.lstrip().startswith("::") for line in text.splitlines()), "GitHub's runner obeys it there"
     assert "##[" not in text, "GitHub's runner obeys a line that contains it"
     assert all(c.isprintable() for c in text.replace("\n", ""))
-    assert one_line(EVIL.notes[0]).replace("::", ": :").replace("##[", "## [") in printed(EVIL, 20_000)
+    assert one_line(EVIL.notes[0]).replace(" ::", " : :").replace("##[", "## [") in printed(EVIL, 20_000)
+
+
+@given(st.text(st.sampled_from(":a/_ #["), max_size=60), st.integers(20, 120))
+def test_no_line_of_any_width_is_a_command(text: str, width: int) -> None:
+    shown = printed(judged(why=text, times=(time(text or "a", "slower"),), notes=(text,)), width)
+    assert not any(re.match(r"\s*::.*::", line) for line in shown.splitlines())
+    assert "##[" not in shown
+
+
+def test_a_node_id_can_be_copied() -> None:
+    name = "tests/bench/test_step.py::test_forward_of_a_model[large-8]"
+    shown = printed(judged("undecided", times=(unmeasured(name),)), 80)
+    assert f"{name}: broken" in shown
 
 
 def test_the_default_benchmarks_fit_into_80_columns() -> None:

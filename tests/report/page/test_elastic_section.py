@@ -1,12 +1,14 @@
 """The section of elastic runs, without a browser."""
 
 from dpbench.elastic.elastic_record import to_elastic_line
+from dpbench.elastic.outage import OutagePart
 from dpbench.records.record import to_line
+from dpbench.report.elastic_table import elastic_json
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import html
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.inputs import PageInputs, read_inputs
-from tests.elastic.making import made_records
+from tests.elastic.making import made_records, two_rounds
 from tests.report.page.making_page import HOSTILE, lane_records
 
 
@@ -17,6 +19,14 @@ def panels(records):
 def test_without_faults_there_is_no_outage():
     assert set(panels(made_records()[:1])) == {"runs"}
     assert elastic_section([]) is None
+
+
+def test_the_parts_on_the_page_and_in_json_add_up_to_the_outage():
+    undisturbed, elastic = made_records()
+    records = [undisturbed, elastic.model_copy(update={"events": two_rounds()})]
+    (row,) = panels(records)["outages"].rows[elastic.run]
+    (outage,) = elastic_json(records)["runs"][1]["outages"]
+    assert sum(row[part] for part in OutagePart) == sum(outage["parts_s"].values()) == outage["outage_s"] == 12.5
 
 
 def test_files_of_sweeps_and_of_elastic_runs_make_one_page(tmp_path):
