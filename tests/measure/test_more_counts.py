@@ -72,18 +72,24 @@ def test_a_copy_counts_by_its_bytes_and_a_view_does_not():
 
 
 @pytest.mark.filterwarnings("ignore:replicas ran on several threads")
-def test_callers_that_share_a_lock_cannot_meet(monkeypatch):
-    monkeypatch.setattr(uses, "_PATIENCE_S", 0.5)
+def test_callers_that_share_a_lock_cannot_meet():
     lock = threading.Lock()
 
     def locked(x):
         with lock:
             return x.clone()
 
-    assert uses._can_meet(torch.clone, torch.clone, 1)
-    assert uses._can_meet(locked, torch.clone, 1)
-    assert uses._can_meet(locked, locked, 0)  # the batch is made before
-    assert not uses._can_meet(locked, locked, 1)
+    assert uses._can_meet(torch.clone, torch.clone, 1, 5.0)
+    assert uses._can_meet(locked, torch.clone, 1, 5.0)
+    assert uses._can_meet(locked, locked, 0, 5.0)  # the batch is made before
+    assert not uses._can_meet(locked, locked, 1, 0.1)
+
+
+def test_after_two_failures_a_lock_around_each_operator_costs_little(monkeypatch):
+    waits_s = []
+    monkeypatch.setattr(uses, "_can_meet", lambda *_: (waits_s.append(_[3]), False)[1])
+    assert uses._apart(torch.clone, torch.clone, 5) == 5
+    assert waits_s == [uses._PATIENCE_S] * 2 + [uses._LITTLE_S] * 3
 
 
 @pytest.mark.filterwarnings("ignore:replicas ran on several threads")

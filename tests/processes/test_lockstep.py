@@ -10,6 +10,7 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.gate.take_round import LOCKSTEP
+from dpbench.processes.child.forks import SideError, forked
 from dpbench.processes.child.lockstep import _alternate, _blocks, with_work_between
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
@@ -276,3 +277,13 @@ def test_an_invalid_request_ends_the_child_with_the_reason():
     assert end.returncode != 0
     assert b"jobs" in end.tail
     assert end.record == b""
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(1)])
+def test_a_side_that_ends_before_it_serves_says_why(error):
+    def serve(pipe, pid):
+        raise error
+
+    with forked(SideName.HEAD, serve, 30.0) as fork, pytest.raises(SideError) as caught:
+        fork.receive()
+    assert caught.value.reason.startswith(type(error).__name__)

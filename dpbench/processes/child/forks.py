@@ -169,11 +169,11 @@ def forked(
 
 
 def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
-    adopt_orphans()
-    enclose(pipe.fileno(), *keep, folders=folders)
     try:
+        adopt_orphans()
+        enclose(pipe.fileno(), *keep, folders=folders)
         serve(pipe, coordinator)
-    except Exception as error:
+    except BaseException as error:
         with suppress(OSError):
             sender(pipe)(failed(Outcome.CRASHED, error))
         raise
