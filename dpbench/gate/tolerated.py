@@ -1,11 +1,13 @@
 """Which worse counters a project tolerates: a little more work of the host, and a little more memory. Pure.
 
     counter                                         tolerated growth, by default
-    python_calls, python_lines, host_operators      1 % or 20, whichever is more, in a phase of a case
+    python_calls, python_lines, host_operators,     1 % or 20, whichever is more, in a phase of a case
+    threading_calls, waits (for locks)
     peak_bytes                                      1 %
 
 One call more costs a host less than a step time shows, and any refactoring may add one. What a device or a link does is
-exact: bytes, copies, kernels, host waits, allocations, races and dependencies have no tolerance.
+exact: bytes, copies, kernels, host waits, allocations, races and dependencies have no tolerance. Neither have threads
+that are started.
 """
 
 import re
@@ -16,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from dpbench.gate.judgement import CounterChange
 
-_HOST = re.compile(r".*python_(calls|lines)(\.growth)?|.*host_operators(\.growth)?")
+_HOST = re.compile(r".*(python_calls|python_lines|host_operators|threading_calls|\.waits)(\.growth)?")
 _MEMORY = re.compile(r".*peak_bytes.*")
 _MORE_MEMORY = re.compile(r".*peak_bytes.*|kept\..*|value \(bytes\)")
 _SHARE = 'a share such as 0.01, or text such as "1%"; 0 for none, at most 0.5'

@@ -1,0 +1,44 @@
+"""Counted changes of the wrapper that a project tolerates by default, and some that it does not."""
+
+import shutil
+
+import pytest
+
+from benchmarks.gate_plants import ROOT, Code
+from dpbench.gate.tier0 import compare_records, counted_cases, job_of
+from dpbench.gate.tolerated import Tolerances, with_tolerances
+from dpbench.processes.count_all import run_jobs
+from tests.simulated import needs_simulator
+
+CASES = counted_cases([], of_the_wrapper=True)
+COUNTED = ("counts mlp/tiny cpu*4", "counts mlp/tiny sim:0+sim:1+sim:2+sim:3")
+LOG = "__import__('logging').getLogger('x').isEnabledFor(10)"
+CHANGES = {
+    "a guard around a message of a log": ((LOG,), True),
+    "three guards": ((LOG,) * 3, True),
+    "forty guards": ((LOG,) * 40, False),
+    "one operator more": (("inputs = tuple(x + 0 if hasattr(x, 'mean') else x for x in inputs)",), False),
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    jobs = {}
+    for name, lines in {"base": (), **{name: lines for name, (lines, _) in CHANGES.items()}}.items():
+        folder = tmp_path_factory.mktemp("change")
+        shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
+        Code(lines=lines).write(folder)
+        for case in COUNTED:
+            jobs[name, case] = job_of(CASES[case]).model_copy(update={"folder": str(folder)})
+    return dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_little_work_of_the_host_is_tolerated(records, name):
+    base, head = ({case: records[side, case] for case in COUNTED} for side in ("base", name))
+    worse = [change for change in compare_records(base, head) if change.is_worse]
+    assert worse
+    tolerated = with_tolerances(worse, Tolerances())
+    assert all(change.tolerated for change in tolerated) is CHANGES[name][1], [c for c in tolerated if not c.tolerated]
+    assert not any(change.tolerated for change in with_tolerances(worse, Tolerances(tolerated=0, memory=0)))
