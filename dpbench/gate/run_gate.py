@@ -41,9 +41,9 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     try:
+        request, too_busy = _without_times_if_busy(request, launch, progress)
         prepared = prepare(request, launch)
         budget_s = request.budget_s or prepared.settings.budget_s
-        request, too_busy = _without_times_if_busy(request, progress)
         with gate_folder() as folder:
             sides = Sides(*write_sides(prepared, folder))
             build_s = _build(prepared.settings, sides, launch, progress)
@@ -161,13 +161,16 @@ def _times(request: GateRequest, prepared: Prepared, take: TakeRound, budget_s: 
     return times
 
 
-def _without_times_if_busy(request: GateRequest, progress: Progress) -> tuple[GateRequest, str | None]:
+def _without_times_if_busy(
+    request: GateRequest, launch: Launcher, progress: Progress
+) -> tuple[GateRequest, str | None]:
     """Return the request without tier 1 if the machine is too busy for times, and why; else as it is, and None.
 
     Wait for as long as the request allows. Times that were asked for by name are taken on any machine.
     """
     if request.takes_times_anyway or 1 not in request.tiers:
         return request, None
+    prepare(replace(request, tiers=(0,)), launch)  # refuses wrong input at once; a busy machine takes long for torch
     wanting = wait_for_quiet(request.wait_s, progress)
     if wanting <= TOO_BUSY:
         if wanting > 1:

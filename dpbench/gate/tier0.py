@@ -183,7 +183,7 @@ def gap_of(cases: Sequence[Case], uncounted: Sequence[CountRecord]) -> str | Non
     reasons = [record.reason for record in uncounted if _is_simulated(record.case)]
     if not simulated or len(reasons) < simulated:
         return None
-    return f"tier 0 counted none of {simulated} cases on simulated devices: {reasons[0]}; allowed: --tiers 1"
+    return f"tier 0 counted none of {simulated} cases on simulated devices: {reasons[0]}; run with --tiers 1"
 
 
 def _is_simulated(case: Case) -> bool:

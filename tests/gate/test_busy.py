@@ -26,7 +26,8 @@ from tests.report.gate.making_gate import time, unmeasured
 def test_a_busy_machine_takes_no_times_unless_they_are_asked_for(monkeypatch, request_, wanting, tiers, said):
     waits, lines = [], []
     monkeypatch.setattr(run_gate, "wait_for_quiet", lambda limit_s, _: (waits.append(limit_s), wanting)[1])
-    found, why = _without_times_if_busy(request_, lines.append)
+    monkeypatch.setattr(run_gate, "prepare", lambda *_: None)
+    found, why = _without_times_if_busy(request_, None, lines.append)
     assert found.tiers == tiers
     assert [line.startswith(start) for line, start in zip(lines, said, strict=True)] == [True] * len(said)
     assert (why is not None) == (tiers != request_.tiers)

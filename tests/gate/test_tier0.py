@@ -181,7 +181,7 @@ def test_a_simulator_that_counts_no_case_is_a_gap_although_cpu_lanes_are_counted
     skipped = failed(Outcome.SKIPPED, "devices: this torch is older")
     found = gap_of([CASE, CASE, on_cpu], [skipped, skipped])
     assert found == (
-        "tier 0 counted none of 2 cases on simulated devices: devices: this torch is older; allowed: --tiers 1"
+        "tier 0 counted none of 2 cases on simulated devices: devices: this torch is older; run with --tiers 1"
     )
     assert gap_of([CASE, CASE, on_cpu], [skipped]) is None
     assert gap_of([on_cpu], []) is None

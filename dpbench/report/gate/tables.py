@@ -248,7 +248,7 @@ def _smallest(judgement: Judgement) -> str:
 def _limits(judgement: Judgement) -> Iterator[str]:
     if judgement.counted_cases:
         counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
-        yield f"a count of 1 in {counters} ({counted(judgement)})"
+        yield f"a count of 1 in {counters} that is not tolerated ({counted(judgement)})"
     found = [time.detectable for time in judgement.times if time.detectable is not None]
     if found:
         least, most = share(min(found)), share(max(found))

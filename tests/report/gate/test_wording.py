@@ -64,13 +64,13 @@ def test_a_rate_of_false_alarms_is_shown_once_it_says_something(alarms, upper, s
 
 
 def test_reliability_has_the_smallest_detectable_change() -> None:
-    counts = "a count of 1 in any counter (420 cases counted)"
+    counts = "a count of 1 in any counter that is not tolerated (420 cases counted)"
     assert reliability(judged(counted_cases=420))[1] == f"smallest detectable change: {counts}"
     assert reliability(PASS)[1] == (
         f"smallest detectable change: {counts} and 1.1 % of a step's time, nine times in ten"
     )
     times = (time(detectable=0.034), time(LANES), unmeasured())
     assert reliability(judged(counted_cases=1, times=times))[1] == (
-        "smallest detectable change: a count of 1 in any counter (1 case counted) and 1.1 % to 3.4 %, by benchmark, "
-        "of a step's time, nine times in ten"
+        "smallest detectable change: a count of 1 in any counter that is not tolerated (1 case counted) and "
+        "1.1 % to 3.4 %, by benchmark, of a step's time, nine times in ten"
     )
