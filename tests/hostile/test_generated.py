@@ -53,7 +53,7 @@ OPTIONS = {
     "counts": "variants workloads batch devices events expected",
     "asv-machine": "machine machine-file",
     "export": "output",
-    "gate": "base head tiers budget settings results markdown junit bencher",
+    "gate": "base head tiers budget settings results comment junit",
 }
 
 

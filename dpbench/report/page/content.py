@@ -21,7 +21,7 @@ from dpbench.report.page.charts.devices import (
     step_times_along,
     use_along,
 )
-from dpbench.report.page.charts.links import link_drawing, link_matrix
+from dpbench.report.page.charts.links import link_matrix
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.charts.times import (
     ablation,
@@ -30,7 +30,6 @@ from dpbench.report.page.charts.times import (
     ratios_to_fastest,
     throughput,
     throughput_here,
-    winner_map,
 )
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.history.lines import History
@@ -99,10 +98,9 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
     ("phases", "Where does the time go?", (phases,)),
     ("ablation", "What is each technique worth?", (ablation,)),
-    ("winners", "Which is fastest where?", (winner_map,)),
     ("memory", "What does it cost in memory?", (device_memory, host_memory)),
     ("devices", "What were the devices doing?", (device_use, step_times_along, use_along, clock_along, power_along)),
-    ("links", "What goes over the links?", (link_matrix, link_drawing, nvlink_bytes, pcie_bytes)),
+    ("links", "What goes over the links?", (link_matrix, nvlink_bytes, pcie_bytes)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
     ("words", "What do the words mean?", (words,)),
