@@ -338,7 +338,7 @@ def reports() -> Iterator[Row]:
         (("--output=none/page.html",), "none/page.html: cannot be written: No such file or directory"),
         (("--output=folder/",), "'folder/' cannot be written, because it ends like a folder"),
         (("--reference=fast",), "reference: 'fast' is no variant"),
-        (("--commits", "xy", "cd"), "--commits: 'xy' is no commit of the records; allowed: "),
+        (("--commits", "xy", "cd"), "--commits: 'xy' is no clean commit of the records; allowed: "),
         (("--commits", "a", "b", "--history"), "--history: cannot be combined with --commits"),
     ):
         yield Row("report", " ".join(words), ("report", "r.jsonl", *words), 2, pattern, {"r.jsonl": record_line({})})
