@@ -138,6 +138,8 @@ def test_one_commit_and_one_day_are_no_history():
     with pytest.raises(PageInputError, match="--history: the records are of none"):
         check_history(PageInputs())
     check_history(PageInputs(RECORDS))
+    check_history(PageInputs(later(lane_records(), 1) + lane_records()))
+    check_history(PageInputs(later(commit_records([2]), 1) + commit_records([3])))
 
 
 def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
@@ -147,7 +149,7 @@ def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
         for record in commit_records()
     ]
     lines = section([*RECORDS, *other]).panels[-1]
-    assert len(lines.rows) == 1
+    assert list(lines.rows) == [lines.first]
     assert "without a newer commit: 1 of 2 choices." in lines.text
 
 
@@ -159,7 +161,7 @@ def test_a_version_has_ten_digits_of_its_commit():
 
 def test_a_record_that_is_read_twice_counts_once():
     records = commit_records([2, 15])
-    assert section([*records, *records]).panels == section(records).panels
+    assert section([*records, *(each.model_copy() for each in records)]).panels == section(records).panels
 
 
 def test_a_case_with_a_wrong_result_has_no_times():

@@ -134,7 +134,7 @@ def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
 
 
 def test_bytes_by_link_have_a_cell_for_each_direction():
-    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19)])
+    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19, sim0_to_sim0=1)])
     (cells,) = link_matrix(machine).rows.values()
     sent = [(cell["source"], cell["target"], cell["mib"], cell["copies"]) for cell in cells]
     assert sent == [("sim:0", "sim:1", 2.0, 2), ("sim:1", "sim:0", 1.0, 2)]

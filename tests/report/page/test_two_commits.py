@@ -21,7 +21,7 @@ def changed(records, of, **fields):
     ]
 
 
-@pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW[:6], OLD[:7].upper())])
+@pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW[:6].upper(), OLD[:7])])
 def test_two_commits_are_a_history_in_the_order_of_the_words(before, after):
     (machine,) = page_of(of_two_commits(PageInputs(RECORDS), before, after)).machines
     names = [{OLD[:6]: OLD, NEW[:6]: NEW}[each.lower()[:6]][:10] for each in (before, after)]
