@@ -10,7 +10,7 @@ import typer
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.page import Open, tell_page
-from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option
+from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option, show_lines
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
@@ -61,9 +61,12 @@ def report(
         found = replace(found, commit_dates=_commit_dates(found.records), with_days=history)
     machines = by_machine(found.records, reference=chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
-    write_page(page_of(found, chosen), output)
+    page = page_of(found, chosen)
+    write_page(page, output)
     if form is not Form.TEXT or found.records:
         show_named_comparisons(named, form, details=details)
+    if form is Form.TEXT:
+        show_lines([answer for machine in page.machines for section in machine.sections for answer in section.answers])
     tell_page(output, opens=opens, form=form)
     return ExitCode.OK
 

@@ -42,17 +42,3 @@ def test_gpus_that_torch_cannot_use_are_no_machine_without_gpus(call, monkeypatc
     code, _, err = call("asv-machine", "--machine-file", "machines.json")
     assert (code, list(tmp_path.iterdir())) == (3, [])
     assert err.startswith("dpbench: NVML sees NVIDIA H100, but torch 2.13.0 can use no GPU")
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--machine", "a/b"], "--machine: 'a/b' is not a name for a machine"),
-        (["--machine-file", "r.jsonl"], "r.jsonl: has version None; allowed: 1"),
-    ],
-)
-def test_bad_input_is_one_line(call, tmp_path, words, text):
-    (tmp_path / "r.jsonl").write_text("{}")
-    code, out, err = call("asv-machine", "--machine-file", "machines.json", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"dpbench: {text}")

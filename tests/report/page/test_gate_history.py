@@ -156,12 +156,9 @@ def test_a_record_with_the_words_of_a_gate_stays_a_record(tmp_path):
     ("bad", "reason"),
     [
         (b"{\n", "is not JSON"),
-        (b"\xff\xfe\n", "is not JSON"),
         (b"[" * 10_000 + b"\n", "is not JSON"),
         (to_line(LINES[0]).replace(b'"schema":1', b'"schema":2'), "has schema 2, newer than this dpbench knows"),
-        (to_line(LINES[0]).replace(b'"schema":1,', b""), "has no schema number; allowed: 1 to 1"),
         (to_line(LINES[0]).replace(b'"pass"', b'"\\u001b[31m"'), "is no line of a gate: verdict: Input should be"),
-        (to_line(LINES[0]).replace(b'"rounds":12', b'"rounds":0'), "is no line of a gate: benchmarks.0.rounds"),
         (re.sub(rb'"base_step_s":[^,]*', b'"base_step_s":1e308', to_line(LINES[0])), "benchmarks.0.base_step_s: Input"),
     ],
 )

