@@ -22,8 +22,6 @@ WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small
 BATCHES = (64, 256)
 LANES = (2, 4, 8)
 
-STEP_TIME = "step_time.StepTime.track_step_time"
-"""asv's name of the benchmark that measures step times over this grid."""
 VERSION = "1"
 """Version of the measurement. asv does not compare results of different versions."""
 MOST_SAMPLES = 64
@@ -75,21 +73,6 @@ def more_variants() -> tuple[VariantId, ...]:
 def grid() -> tuple[tuple[object, ...], ...]:
     """Return the values of each parameter, in the order of the benchmark's parameters."""
     return tuple(dict.fromkeys(map(str, (*VARIANTS, *more_variants())))), WORKLOADS, BATCHES, LANES
-
-
-def point_of(case: Case, gpus: int, cores: int) -> tuple[str, str, int, int] | None:
-    """Return the grid point of a case measured on a machine with these GPUs and cores, or None."""
-    kind = case.devices[0].partition(":")[0]
-    accelerators = [f"{kind}:{i}" for i in range(gpus)] if kind != "cpu" else []
-    point = (str(case.variant), case.workload, case.batch, len(case.devices))
-    if any(value not in values for value, values in zip(point, grid(), strict=True)):
-        return None
-    try:
-        devices = place(len(case.devices), accelerators, cores)
-    except NotOnThisMachineError:
-        return None
-    same = Case(variant=case.variant, workload=case.workload, batch=case.batch, devices=devices, threads=cores)
-    return point if same == case else None
 
 
 def spaced(samples_s: Sequence[float]) -> tuple[float, ...]:

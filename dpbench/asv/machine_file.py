@@ -8,7 +8,6 @@ The format is asv's, version 1: an object with an entry for each machine, and ea
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -37,9 +36,7 @@ def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
     if not _names_a_folder(name):
         raise AsvError(f"--machine: {name!r} is not a name for a machine; allowed: {_NAME}")
     machines = read_machines(path) if os.path.lexists(path) else {}
-    gpus = [accelerator.name for accelerator in info.accelerators]
-    facts = facts_of(gpus, driver=info.driver, nccl=info.nccl, torch=info.torch)
-    machines[name] = {**_asv_defaults(info), **machines.get(name, {}), **facts, "machine": name}
+    machines[name] = {**_asv_defaults(info), **machines.get(name, {}), **_facts(info), "machine": name}
     text = json.dumps({**machines, "version": _VERSION}, indent=4, sort_keys=True)
     try:
         replace_text(path, text)
@@ -53,7 +50,7 @@ def read_machines(path: Path) -> dict[str, Machine]:
     try:
         fields = read_json(path)
     except OSError as error:
-        raise AsvError(f"{path}: cannot be read: {error.strerror}; first: dpbench asv-machine") from error
+        raise AsvError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise AsvError(f"{path}: is not JSON: {error}; allowed: asv's machine file") from error
     version = fields.pop("version", None) if isinstance(fields, dict) else None
@@ -62,19 +59,7 @@ def read_machines(path: Path) -> dict[str, Machine]:
     try:
         return _MACHINES.validate_python(fields)
     except ValidationError as error:
-        raise AsvError(f"{path}: {what_is_wrong(error)}; allowed: texts by name") from error
-
-
-def machine_called(name: str, path: Path) -> Machine:
-    """Return the machine's entry, whose `machine` is a name for a folder. Raises AsvError."""
-    machines = read_machines(path)
-    if name not in machines:
-        raise AsvError(f"--machine: {name!r} is not in {path}; allowed: {', '.join(machines)}, or dpbench asv-machine")
-    entry = machines[name]
-    if "machine" not in entry or not _names_a_folder(entry["machine"]):
-        found = quoted(entry["machine"]) if "machine" in entry else "missing"
-        raise AsvError(f"{path}: {name}.machine is {found}; allowed: {_NAME}")
-    return entry
+        raise AsvError(f"{path}: {_what_is_wrong(error)}; allowed: texts by name") from error
 
 
 def _names_a_folder(name: str) -> bool:
@@ -82,20 +67,21 @@ def _names_a_folder(name: str) -> bool:
     return bool(name) and is_short and "/" not in name and name not in (".", "..", "version")
 
 
-def what_is_wrong(error: ValidationError) -> str:
+def _what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, its value and what it should be, in one line."""
     first = error.errors()[0]
     return one_line(f"{'.'.join(map(str, first['loc']))} is {quoted(first['input'])}: {first['msg']}")
 
 
-def facts_of(gpus: Sequence[str], *, driver: str | None, nccl: str | None, torch: str | None) -> Machine:
-    """Return the facts that asv does not collect. `gpus` has the name of each GPU."""
-    facts: Mapping[str, str | None] = {
+def _facts(info: MachineInfo) -> Machine:
+    """Return the facts that asv does not collect."""
+    gpus = [accelerator.name for accelerator in info.accelerators]
+    facts = {
         "gpu": ", ".join(dict.fromkeys(gpus)),
         "num_gpu": str(len(gpus)),
-        "driver": driver,
-        "nccl": nccl,
-        "torch": torch,
+        "driver": info.driver,
+        "nccl": info.nccl,
+        "torch": info.torch,
     }
     return {name: value or _NONE for name, value in facts.items()}
 

@@ -38,7 +38,6 @@ _COMMANDS = {
     "doctor": ("doctor", "Report what this machine is, and what disturbs measuring."),
     "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
-    "asv-export": ("asv", "Write measured step times into asv's results."),
 }
 """The module of each command, which is imported when the command is called, and its line in the help."""
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))

@@ -19,7 +19,7 @@ from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run_gate import Progress, broken_judgement, run_gate
 from dpbench.gate.settings import Selection
-from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json, gate_markdown, gate_text
+from dpbench.report.gate.forms import EXIT_CODES, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.progress import stages
 from dpbench.text.files import replace_text
@@ -29,7 +29,6 @@ TIERS = ("0", "1", "2")
 _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "comment": gate_markdown,
     "junit": gate_junit,
-    "bencher": gate_bencher,
 }
 """By the option that names the file."""
 _NAME_MAX = 255
@@ -71,13 +70,12 @@ def gate(
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
-    bencher: Annotated[Path | None, option("Write Bencher Metric Format (JSON).", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
     as_json: Json = False,
 ) -> int:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
-    named = {"comment": comment, "junit": junit, "bencher": bencher}
+    named = {"comment": comment, "junit": junit}
     files = {name: path for name, path in named.items() if path is not None}
     writers = {path: _FORMS[name] for name, path in files.items()}
     asked = GateRequest(

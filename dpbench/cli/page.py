@@ -15,17 +15,8 @@ from dpbench.records.store import StoreError
 
 if TYPE_CHECKING:
     from dpbench.report.page.inputs import PageInputs
-    from dpbench.report.page.parts import Page
 
 Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
-
-
-def finish_page_of(page: "Page", path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Write the page, print its path, and open it if `opens`. Raise PagePathError."""
-    from dpbench.report.page.document import write_page
-
-    write_page(page, path)
-    tell_page(path, opens=opens, form=form)
 
 
 def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
@@ -48,17 +39,18 @@ def finish_page_beside(
     form: Form = Form.TEXT,
     reference: VariantId | None = None,
 ) -> None:
-    """Do the same for a page beside results that are safe already: if it cannot be written, only warn.
+    """Write a page beside results that are safe already, and tell its path: if it cannot be written, only warn.
 
     No user named the page's path, so a link there may lead to any file. It is not followed.
     """
     from dpbench.report.page.content import page_of
-    from dpbench.report.page.document import PagePathError
+    from dpbench.report.page.document import PagePathError, write_page
 
     try:
         path = make_path()
         if path.is_symlink():
             raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
-        finish_page_of(page_of(page_inputs, reference), path, opens=opens, form=form)
+        write_page(page_of(page_inputs, reference), path)
+        tell_page(path, opens=opens, form=form)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

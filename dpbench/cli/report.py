@@ -1,6 +1,6 @@
 """The command `dpbench report`: a page of results from files of records."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +9,16 @@ import typer
 
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
-from dpbench.cli.page import Open, finish_page_of, tell_page
-from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option
+from dpbench.cli.page import Open, tell_page
+from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option, show_lines
 from dpbench.errors import ExitCode, GateError
 from dpbench.gate.revisions import Repository
+from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
-from dpbench.report.page.history.compared import compared_page
-from dpbench.report.page.history.gates import commits_of
+from dpbench.report.page.history.commits import of_two_commits
 from dpbench.report.page.history.records import check_history
-from dpbench.report.page.inputs import PageInputError, PageInputs, read_inputs
+from dpbench.report.page.inputs import PageInputError, read_inputs
 from dpbench.report.page.machines import by_machine
 
 
@@ -38,7 +38,7 @@ def report(
         tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
     ] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="Lines over days if the records are of one commit; else over commits.")
+        bool, typer.Option("--history", help="A history over days if the records are of one commit; else over commits.")
     ] = False,
     details: Details = False,
     opens: Open = False,
@@ -52,33 +52,28 @@ def report(
     if output is None:  # that of one file is its own; several must not replace the page of the first
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     if commits is not None:
-        _refuse_beside_commits(
-            reference=reference is not None, history=history, details=details, json=as_json, markdown=as_markdown
-        )
-        finish_page_of(compared_page(found, *commits), output, opens=opens)
-        return ExitCode.OK
-    if history:
-        check_history(found)
-    dated = replace(found, commit_dates=_commit_dates(found), with_days=history)
+        if history:
+            raise PageInputError("--history: cannot be combined with --commits; allowed: one of them")
+        found = of_two_commits(found, *commits)
+    else:
+        if history:
+            check_history(found)
+        found = replace(found, commit_dates=_commit_dates(found.records), with_days=history)
     machines = by_machine(found.records, reference=chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
-    write_page(page_of(dated, chosen), output)
+    page = page_of(found, chosen)
+    write_page(page, output)
     if form is not Form.TEXT or found.records:
         show_named_comparisons(named, form, details=details)
+    if form is Form.TEXT:
+        show_lines([answer for machine in page.machines for section in machine.sections for answer in section.answers])
     tell_page(output, opens=opens, form=form)
     return ExitCode.OK
 
 
-def _refuse_beside_commits(**given: bool) -> None:
-    for name, is_given in given.items():
-        if is_given:
-            raise PageInputError(f"--{name}: cannot be combined with --commits; allowed: one of them")
-
-
-def _commit_dates(page_inputs: PageInputs) -> Mapping[str, float]:
+def _commit_dates(records: Sequence[Record]) -> Mapping[str, float]:
     """Return the dates of the present repository's commits; none if there is no repository or only one commit."""
-    commits = {record.environment.commit for record in page_inputs.records if record.environment}
-    if len(commits.union(commits_of(page_inputs.gates))) < 2:
+    if len({record.environment.commit for record in records if record.environment}) < 2:
         return {}
     try:
         return Repository(Path.cwd()).dates()

@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.asv.grid import MORE_VARIANTS, NotOnThisMachineError, case_of, grid, place, point_of, spaced
+from dpbench.asv.grid import MORE_VARIANTS, case_of, grid, place, spaced
 from dpbench.cases.machine_info import Accelerator, MachineInfo
 
 CPU_MACHINE = MachineInfo(
@@ -13,32 +13,13 @@ def gpu_machine(count):
     return CPU_MACHINE.model_copy(update={"accelerators": gpus, "backends": ("gloo", "nccl")})
 
 
-def test_point_of_is_the_inverse_of_case_of_on_every_machine():
-    for machine, gpus in ((CPU_MACHINE, 0), (gpu_machine(1), 1), (gpu_machine(2), 2), (gpu_machine(8), 8)):
-        points = [
-            (variant, workload, batch, lanes)
-            for variant in grid()[0]
-            for workload in grid()[1]
-            for batch in grid()[2]
-            for lanes in grid()[3]
-        ]
-        found = []
-        for point in points:
-            try:
-                case = case_of(*point, machine)
-            except NotOnThisMachineError:
-                continue
-            assert point_of(case, gpus, machine.cores) == point
-            found.append(point)
-        assert found
-
-
 def test_the_users_variants_join_the_grid(monkeypatch):
     (ours, *_) = grid()
     monkeypatch.setenv(MORE_VARIANTS, "mine:wrap[chunks=4,deep=true], tuned")
     assert grid()[0] == (*ours, "mine:wrap[chunks=4,deep=true]")
     case = case_of("mine:wrap[chunks=4,deep=true]", "mlp/small", 64, 2, CPU_MACHINE)
-    assert point_of(case, 0, CPU_MACHINE.cores) == ("mine:wrap[chunks=4,deep=true]", "mlp/small", 64, 2)
+    assert (case.variant, case.workload, case.batch) == ("mine:wrap[chunks=4,deep=true]", "mlp/small", 64)
+    assert (case.devices, case.threads) == (("cpu", "cpu"), CPU_MACHINE.cores)
 
 
 @pytest.mark.parametrize(

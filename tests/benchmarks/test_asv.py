@@ -4,20 +4,24 @@ import json
 import math
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
-from dpbench.asv.grid import STEP_TIME
-from dpbench.asv.result_file import read_results
 from tests.benchmarks.conftest import ROOT
 
+STEP_TIME = "step_time.StepTime.track_step_time"
 POINT = ("'tuned'", "'mlp/small'", "64", "2")
 pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 
-def row(asv, commit):
+def columns(asv, commit):
+    """Return the columns of a commit's step time at `POINT`, by name."""
     (path,) = asv.folder.glob(f"results/asv/here/{asv.commits[commit][:8]}-dpbench-shared-*.json")
-    return read_results(path).row(STEP_TIME)
+    content = json.loads(path.read_text())
+    row = dict(zip(content["result_columns"], content["results"][STEP_TIME], strict=False))
+    place = list(product(*row["params"])).index(POINT)
+    return {name: row[name][place] for name in ("result", "samples", "stats_ci_99_a", "stats_ci_99_b")}
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +39,10 @@ def test_continuous_finds_the_slowdown(asv):
 
 
 def test_samples_are_kept_for_asvs_own_statistics(asv):
-    fast, slow = (row(asv, name).points[POINT] for name in ("fast", "slow"))
-    assert len(fast.samples) > 5
-    assert fast.stats["ci_99_a"] <= fast.result <= fast.stats["ci_99_b"]
-    assert min(slow.samples) > 0.3
+    fast, slow = columns(asv, "fast"), columns(asv, "slow")
+    assert len(fast["samples"]) > 5
+    assert fast["stats_ci_99_a"] <= fast["result"] <= fast["stats_ci_99_b"]
+    assert min(slow["samples"]) > 0.3
 
 
 def test_a_commit_without_the_wrapper_is_skipped_not_failed(asv):
@@ -89,23 +93,6 @@ def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv)
     assert {each["unit"] for each in benchmarks.values()} == {"seconds", "bytes", "count", "joules"}
     assert STEP_TIME in benchmarks
     assert not [name for name in benchmarks if "._" in name]
-
-
-def test_asv_compare_prints_the_numbers_of_exported_records(asv):
-    """A ratio of 2 between two exported commits is a ratio of 2 in asv's table."""
-    from dpbench.records.record import to_line
-    from tests.records.making import ENVIRONMENT, case, ok
-
-    lines = b""
-    for name, samples_s in (("fast", (0.1, 0.1, 0.1)), ("slow", (0.2, 0.2, 0.2))):
-        environment = ENVIRONMENT.model_copy(update={"commit": asv.commits[name], "dirty": False})
-        lines += to_line(ok(case(workload="mlp/small"), 0, samples_s, environment=environment))
-    (asv.folder / "records.jsonl").write_bytes(lines)
-    asv.dpbench("asv-export", "records.jsonl", "--machine", "here")
-    table = asv.call("compare", "--machine", "here", asv.commits["fast"], asv.commits["slow"]).stdout
-    (line,) = [line for line in table.splitlines() if "dpbench-records" in line and "2.00" in line]
-    assert "100±0ms" in line
-    assert "200±0ms" in line
 
 
 def test_importing_the_suite_loads_neither_torch_nor_nvml():

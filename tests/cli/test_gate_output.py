@@ -66,13 +66,7 @@ def test_a_full_disk_is_named_by_the_file_that_it_holds(call, monkeypatch):
     assert "/dev/full: cannot be written: No space left on device" in err
 
 
-def test_the_export_is_written_by_a_gate_that_fails_too(call, tmp_path):
-    for found, verdict in ((SLOWER, "slower"), (GateError("no commit"), "broken")):
-        call(found, "--bencher", "gate.json")
-        assert ("latency" in (tmp_path / "gate.json").read_text()) == (verdict == "slower")
-
-
-@pytest.mark.parametrize("words", [("--junit", "a", "--bencher", "./a"), ("--bencher", "a", "--junit", "a")])
+@pytest.mark.parametrize("words", [("--junit", "a", "--comment", "./a"), ("--comment", "a", "--junit", "a")])
 def test_one_file_for_two_forms_is_refused_before_anything_is_measured(call, tmp_path, words):
     code, _, err = call(AssertionError("measured"), *words)
     assert code == 3

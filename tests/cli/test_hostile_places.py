@@ -39,8 +39,7 @@ def test_the_version_needs_no_folder(tmp_path):
 
 
 def test_a_user_who_does_not_exist(tmp_path):
-    (tmp_path / "r.jsonl").write_text("")
-    done = run(tmp_path, "asv-export", "r.jsonl", "--machine-file", "~nobody-of-that-name/x")
+    done = run(tmp_path, "asv-machine", "--machine-file", "~nobody-of-that-name/x")
     assert_one_line(done, 2, "--machine-file: '~nobody-of-that-name/x'", "allowed")
 
 
@@ -52,15 +51,13 @@ FIFO, ZERO = "fifo", "/dev/zero"
     ("command", "code"),
     [
         (["sweep", "{}"], 2),
-        (["asv-export", "{}", "--machine=here", "--machine-file=m.json"], 2),
-        (["asv-export", "r.jsonl", "--machine=here", "--machine-file={}"], 2),
+        (["export", "{}"], 2),
+        (["asv-machine", "--machine-file={}"], 2),
         (["gate", "--base=HEAD~1", "--tiers=0", "--settings={}"], 3),
     ],
 )
 def test_a_pipe_or_a_device_is_not_read(tmp_path, command, code, place):
     os.mkfifo(tmp_path / FIFO)
-    (tmp_path / "r.jsonl").write_text("")
-    (tmp_path / "m.json").write_text('{"version": 1, "here": {"machine": "here"}}')
     git = 'git -c user.name=n -c user.email=e@x commit --quiet --allow-empty -m "$i"'
     before = f"git init --quiet .; for i in 1 2; do {git}; done;"
     done = run(tmp_path, *(word.format(place) for word in command), before=before if "gate" in command else "")

@@ -93,7 +93,7 @@ def texts():
 @pytest.mark.parametrize(("command", "param", "value"), list(texts()))
 def test_no_text_of_any_command_has_a_control_character(command, param, value):
     words = [f"{param}={value}\n"] if param.startswith("--") else [f"{value}\n"]
-    needed = {"trace": ("mlp/tiny",), "report": ("r.jsonl",), "asv-export": ("r.jsonl",)}.get(command, ())
+    needed = {"trace": ("mlp/tiny",), "report": ("r.jsonl",), "export": ("r.jsonl",)}.get(command, ())
     answer = attack((command, *(needed if param.startswith("--") else ()), *words))
     assert_unharmed(answer)
     assert answer.code == (3 if command == "gate" else 2)

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from dpbench import cli
 from tests.hostile.children import answering
 
-_REPORTS = ("--comment=", "--junit=", "--bencher=")
+_REPORTS = ("--comment=", "--junit=")
 _MEMORY = "/dev/shm"  # files in memory: hundreds of folders are made, and records are synced
 CODES = {0, 1, 2, 3, 130}
 Files = Mapping[str, bytes]

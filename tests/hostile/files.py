@@ -31,10 +31,6 @@ def record_line(change: Mapping[str, object]) -> bytes:
     return encoded(fields) + b"\n"
 
 
-def asv_machine_file() -> bytes:
-    return encoded({"version": 1, "m": {"machine": "m", "cpu": "a CPU"}})
-
-
 def counts_file(schema: object = 1, **change: object) -> bytes:
     fields: dict[str, object] = {
         "format": "dpbench.expected_counts",

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests import sampling
 from tests.hostile.attack import assert_unharmed, attack
 from tests.hostile.files import (
-    asv_machine_file,
     counts_file,
     gate_files,
     record_line,
@@ -53,8 +52,8 @@ OPTIONS = {
     "sweep": "retry results",
     "counts": "variants workloads batch devices events expected",
     "asv-machine": "machine machine-file",
-    "asv-export": "results machine machine-file",
-    "gate": "base head tiers budget settings results markdown junit bencher",
+    "export": "output",
+    "gate": "base head tiers budget settings results comment junit",
 }
 
 
@@ -80,7 +79,7 @@ def drawn(few: int) -> Any:
 def test_options(command, data):
     names = data.draw(st.lists(st.sampled_from(OPTIONS[command].split()), min_size=1, max_size=3, unique=True))
     words = [f"--{name}={data.draw(TEXTS)}".replace("\0", "") for name in names]
-    arguments = {"sweep": 1, "asv-export": 1}.get(command, 0)
+    arguments = {"sweep": 1, "export": 1}.get(command, 0)
     words += [data.draw(TEXTS).replace("\0", "") for _ in range(arguments)]
     assert_unharmed(attack((command, *(word for word in words if "dev/null" not in word))))
 
@@ -95,9 +94,9 @@ def test_sweep_files(key, value):
 @given(TEXTS.map(lambda text: text.encode(errors="surrogateescape")) | st.binary(max_size=50))
 def test_files_of_any_bytes(content):
     assert_unharmed(attack(("sweep", "s.toml"), {"s.toml": content}))
-    files = {"r.jsonl": content + b"\n", "m.json": asv_machine_file()}
-    assert_unharmed(attack(("asv-export", "r.jsonl", "--machine=m", "--machine-file=m.json"), files))
-    assert_unharmed(attack(("asv-export", "r.jsonl", "--machine=m", "--machine-file=r.jsonl"), files))
+    files = {"r.jsonl": content + b"\n"}
+    assert_unharmed(attack(("export", "r.jsonl"), files))
+    assert_unharmed(attack(("asv-machine", "--machine=m", "--machine-file=r.jsonl"), files))
 
 
 @drawn(25)
@@ -114,8 +113,7 @@ def test_gate_settings(key, value):
     VALUES,
 )
 def test_records(name, value):
-    files = {"m.json": asv_machine_file(), "r.jsonl": record_line({name: value})}
-    assert_unharmed(attack(("asv-export", "r.jsonl", "--machine=m", "--machine-file=m.json", "--results=asv"), files))
+    assert_unharmed(attack(("export", "r.jsonl"), {"r.jsonl": record_line({name: value})}))
 
 
 @drawn(40)

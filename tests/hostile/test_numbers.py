@@ -15,7 +15,7 @@ from dpbench.records.record import to_line
 from tests import sampling
 from tests.elastic.making import made_records
 from tests.hostile.attack import assert_unharmed, attack
-from tests.hostile.files import asv_machine_file, gate_files, record_line
+from tests.hostile.files import gate_files, record_line
 from tests.report.page.making_commits import commit_records
 from tests.report.page.making_gates import gate_lines
 from tests.report.page.making_page import gpu_records, lane_records
@@ -23,7 +23,7 @@ from tests.report.page.making_page import gpu_records, lane_records
 NUMBERS = (10**400, -(10**400), 2**63, -(2**63), 2**31, 1e308, -1e308, 5e-324, 1e-300, 0, -1, 0.5)
 DATES = ("0001-01-01T00:00:00+14:00", "0001-01-01", "9999-12-31T23:59:59-14:00", "1000-01-01T00:00:00+00:00")
 REPORT, HISTORY = ("report", "r.jsonl"), ("report", "r.jsonl", "--history")
-EXPORT = ("asv-export", "r.jsonl", "--machine=m", "--machine-file=m.json")
+EXPORT = ("export", "r.jsonl")
 GATE = ("gate", "--base=HEAD~1", "--tiers=2")
 TIME = {"low": 1.0, "mid": 1.5, "high": 2.0}
 PROJECTED = {"variant": "tuned", "step_time_s": TIME, "speed_up": TIME, "bound_by": [], "hidden_share": 0.5}
@@ -35,7 +35,7 @@ FILES: dict[str, tuple[tuple[str, ...], str, list[bytes]]] = {
     "elastic records": (REPORT, "r.jsonl", list(map(to_elastic_line, made_records()))),
     "gates": (HISTORY, "r.jsonl", list(map(to_gate_line, gate_lines()))),
     "projections": (("report", "r.json"), "r.json", [json.dumps({"projections": [PROJECTION]}).encode()]),
-    "a record for asv": (EXPORT, "r.jsonl", [record_line({})]),
+    "a record to export": (EXPORT, "r.jsonl", [record_line({})]),
     "a record for the gate": (GATE, "results/r.jsonl", [record_line({})]),
 }
 Path = tuple[str | int, ...]
@@ -79,7 +79,7 @@ def attacks() -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "path", "new"), sampling.sampled(attacks(), 200))
 def test_a_number_of_a_file(name, path, new):
     words, file, lines = FILES[name]
-    files = gate_files() if words is GATE else {"m.json": asv_machine_file()}
+    files = gate_files() if words is GATE else {}
     answer = attack(words, {**files, file: b"".join(changed(line, path, new) for line in lines)})
     assert_unharmed(answer)
     assert "this is an error in dpbench" not in answer.err, answer.err

@@ -9,20 +9,21 @@ import pytest
 
 from tests.hostile import attack
 from tests.hostile.attack import assert_unharmed, call, matches, new_folder
-from tests.hostile.files import asv_machine_file, counts_file, gate_files, record_line
+from tests.hostile.files import counts_file, gate_files, record_line
 
 NOBODY = 65534
-EXPORT = ("asv-export", "d/r.jsonl", "--machine=m", "--machine-file=d/m.json")
-ASV = {"d/r.jsonl": record_line({}), "d/m.json": asv_machine_file()}
+EXPORT = ("export", "d/r.jsonl")
+RECORDS = {"d/r.jsonl": record_line({})}
+MACHINES = {"d/m.json": b'{"version": 1, "m": {"machine": "m", "cpu": "a CPU"}}'}
 COUNTS = {"e/torch-2.13.0-py3.11.json": counts_file()}
 GATE = ("gate", "--base=HEAD~1", "--tiers=0")
 CASES = [
     (("sweep", "d/s.toml"), {"d/s.toml": b""}, "d", 2),
     (("sweep", "s.toml"), {"s.toml": b"", "results/runs/sweep-s.jsonl": b""}, "results/runs/sweep-s.jsonl", 2),
     (("compare", "--results=d/runs"), {"d/x": b""}, "d", 2),
-    (EXPORT, ASV, "d", 2),
-    (EXPORT, ASV, "d/r.jsonl", 2),
-    (("asv-machine", "--machine-file=d/m.json"), ASV, "d", 2),
+    (EXPORT, RECORDS, "d", 2),
+    (EXPORT, RECORDS, "d/r.jsonl", 2),
+    (("asv-machine", "--machine-file=d/m.json"), MACHINES, "d", 2),
     (("counts", "--check", "--expected=e"), COUNTS, "e/torch-2.13.0-py3.11.json", 2),
     (("counts", "--events=e/x", "--variants=tuned"), COUNTS, "e", 2),
     ((*GATE, "--settings=g.toml"), gate_files(), "g.toml", 3),

@@ -1,12 +1,13 @@
 """The page's sections in their order: from what was read to what is shown, and the page's words. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dpbench.cases.devices import are_shared
 from dpbench.cases.names import FAMILIES, Family
 from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
+from dpbench.records.record import Environment
 from dpbench.records.winner import winner_of
 from dpbench.report.headline import Headline, headline
 from dpbench.report.page.charts.devices import (
@@ -21,7 +22,7 @@ from dpbench.report.page.charts.devices import (
     step_times_along,
     use_along,
 )
-from dpbench.report.page.charts.links import link_drawing, link_matrix
+from dpbench.report.page.charts.links import link_matrix
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.charts.times import (
     ablation,
@@ -30,12 +31,10 @@ from dpbench.report.page.charts.times import (
     ratios_to_fastest,
     throughput,
     throughput_here,
-    winner_map,
 )
 from dpbench.report.page.elastic_section import elastic_section
-from dpbench.report.page.history.lines import History
-from dpbench.report.page.history.records import histories, newest
-from dpbench.report.page.history.section import gate_sections, history_section
+from dpbench.report.page.history.gates import gate_sections
+from dpbench.report.page.history.records import History, histories, history_section, newest
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.parts import ALL, DataRow, MachinePart, Page, Panel, Section
@@ -99,10 +98,9 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
     ("phases", "Where does the time go?", (phases,)),
     ("ablation", "What is each technique worth?", (ablation,)),
-    ("winners", "Which is fastest where?", (winner_map,)),
     ("memory", "What does it cost in memory?", (device_memory, host_memory)),
     ("devices", "What were the devices doing?", (device_use, step_times_along, use_along, clock_along, power_along)),
-    ("links", "What goes over the links?", (link_matrix, link_drawing, nvlink_bytes, pcie_bytes)),
+    ("links", "What goes over the links?", (link_matrix, nvlink_bytes, pcie_bytes)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
     ("words", "What do the words mean?", (words,)),
@@ -122,13 +120,15 @@ def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page
         notes.append("The charts are of the newest commit; the first chart and the table at the end have all commits.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
-    parts = [_part(each, number, _past_of(each, past)) for number, each in enumerate(shown)]
+    parts = [_part(each, number, _first_section(number, each, past)) for number, each in enumerate(shown)]
     return Page(_title(page_inputs), notes, parts, [*of_gates, *_shared(page_inputs, machines)], table)
 
 
-def _past_of(machine_results: MachineResults, past: Sequence[History]) -> History | None:
-    machine = None if machine_results.environment is None else machine_of(machine_results.environment)
-    return next((each for each in past if each.machine == machine), None)
+def _first_section(number: int, machine_results: MachineResults, past: Mapping[Environment, History]) -> Section | None:
+    if machine_results.environment is None:
+        return None
+    history = past.get(machine_of(machine_results.environment))
+    return None if history is None else history_section(number, history, machine_results)
 
 
 def _title(page_inputs: PageInputs) -> str:
@@ -166,8 +166,7 @@ def _notes(machines: Sequence[MachineResults]) -> Iterable[str]:
             yield f"{machine.name}: the GPUs' clocks were lowered in some records, so times may not be comparable."
 
 
-def _part(machine_results: MachineResults, number: int, past: History | None) -> MachinePart:
-    first = None if past is None else history_section(number, past, machine_results)
+def _part(machine_results: MachineResults, number: int, first: Section | None) -> MachinePart:
     sections = [] if first is None else [first]
     for name, title, makers in _SECTIONS:
         panels = [panel for make in makers if (panel := make(machine_results)) is not None]

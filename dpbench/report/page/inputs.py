@@ -75,8 +75,8 @@ _PROJECTIONS = TypeAdapter(tuple[ProjectedMachine, ...])
 class PageInputs:
     """What a page shows. `left_out` says what could not be read, one line each.
 
-    `commit_dates` has the dates of commits in seconds since 1970, as far as they are known. `with_days` asks for lines
-    over days if there is one commit.
+    `commit_dates` has the dates of commits in seconds since 1970, as far as they are known. `with_days` asks for a
+    history over days if there is one commit.
     """
 
     records: Sequence[Record] = ()

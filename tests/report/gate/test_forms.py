@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpbench.gate.judgement import Blame, Cause, FalseAlarms
-from dpbench.report.gate.forms import gate_bencher, gate_json, gate_markdown, gate_text
+from dpbench.report.gate.forms import gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from tests.report.gate.making_gate import (
     ACCEPTED,
@@ -91,7 +91,6 @@ def test_every_form_is_as_before(name):
         "markdown": gate_markdown(found),
         "annotations": annotations(found),
         "junit": gate_junit(found),
-        "bencher": gate_bencher(found),
     }
     if name not in WITH_TABLES:
         del forms["text"], forms["markdown"]

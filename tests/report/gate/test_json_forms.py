@@ -1,4 +1,4 @@
-"""The judgement as JSON: dpbench's own object, and Bencher Metric Format."""
+"""The judgement as JSON: strict, complete, with the exit code."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.gate.judgement import Judgement, Verdict
-from dpbench.report.gate.forms import EXIT_CODES, gate_bencher, gate_json
+from dpbench.report.gate.forms import EXIT_CODES, gate_json
 from tests.report.gate.making_gate import EVERY, judged
 
 
@@ -34,15 +34,3 @@ def test_the_json_is_strict_and_complete(name: str) -> None:
 def test_a_judgement_refuses_nan() -> None:
     with pytest.raises(ValidationError, match="finite"):
         judged(duration_s=float("nan"))
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_bencher_accepts_every_judgement(name: str) -> None:
-    """As https://bencher.dev/bmf.json, and the limits of names in the format's description."""
-    for benchmark, measures in json.loads(gate_bencher(EVERY[name])).items():
-        assert 0 < len(benchmark) <= 1024
-        assert benchmark.isprintable()
-        for measure, metric in measures.items():
-            assert 0 < len(measure) <= 64
-            assert set(metric) in ({"value"}, {"value", "lower_value", "upper_value"})
-            assert metric.get("lower_value", 0) <= metric["value"] <= metric.get("upper_value", metric["value"])

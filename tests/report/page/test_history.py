@@ -1,15 +1,15 @@
-"""Lines over commits and days, and where they changed for long."""
+"""Lines over commits and days, and what changed from the oldest to the newest."""
 
-import sys
 from datetime import datetime, timedelta
 
 import pytest
 
+from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import check_history, histories, newest, version_name
+from dpbench.report.page.history.records import check_history, histories, newest
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import by_machine
-from tests.report.page.making_commits import PLANTED, commit, commit_records
+from tests.report.page.making_commits import FASTER, PLANTED, SLOWER, commit, commit_records
 from tests.report.page.making_page import gpu_records, lane_records
 
 RECORDS = commit_records()
@@ -17,8 +17,12 @@ NAMES = [commit(number)[:10] for number in range(20)]
 
 
 def history_of(records, dates=None, *, with_days=False):
-    (found,) = histories(by_machine(records), dates or {}, with_days=with_days)
+    (found,) = histories(by_machine(records), dates or {}, with_days=with_days).values()
     return found
+
+
+def names_of(records, dates=None):
+    return list(history_of(records, dates).times)
 
 
 def section(records=RECORDS, **fields):
@@ -27,31 +31,65 @@ def section(records=RECORDS, **fields):
 
 
 def test_commits_are_in_the_order_of_their_first_records():
-    assert [each.name for each in history_of(RECORDS[::-1]).places] == NAMES
+    assert names_of(RECORDS[::-1]) == NAMES
 
 
 def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
     dates = {commit(number): float(-number) for number in range(20)}
-    assert [each.name for each in history_of(RECORDS, dates).places] == NAMES[::-1]
+    assert names_of(RECORDS, dates) == NAMES[::-1]
     del dates[commit(3)]
-    assert [each.name for each in history_of(RECORDS, dates).places] == NAMES
+    assert names_of(RECORDS, dates) == NAMES
 
 
-def test_planted_changes_are_found_with_their_commit_and_no_other():
-    found = {each.line.partition("|")[0]: each for each in history_of(RECORDS).changes}
-    assert set(found) == {"tuned", "ddp"}
-    assert {each.place.name for each in found.values()} == {NAMES[PLANTED]}
-    assert found["tuned"].times == pytest.approx(1.3, abs=0.05)
-    assert found["ddp"].times == pytest.approx(0.7, abs=0.05)
+def lines_of(found):
+    """Return each line's ratios of the panel of a section, by variant."""
+    (rows,) = found.panels[-1].rows.values()
+    return {name: [row["ratio"] for row in rows if row["series"] == name] for name in {row["series"] for row in rows}}
 
 
-def test_without_asv_the_lines_are_drawn_and_the_page_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "asv.step_detect", None)
+def test_each_line_begins_at_one_and_steps_where_the_change_was_planted():
+    lines = lines_of(section())
+    assert {name: own[0] for name, own in lines.items()} == dict.fromkeys(lines, 1.0)
+    for name, factor in (("tuned", SLOWER), ("ddp", FASTER), ("naive", 1.0)):
+        assert lines[name] == [pytest.approx(1 if place < PLANTED else factor, rel=0.06) for place in range(20)]
+
+
+def test_sure_changes_from_the_oldest_to_the_newest_come_first_the_largest_before_others():
     found = section()
-    assert found.answers == [
-        "Lasting changes are not marked, because asv is not installed: pip install 'torch-dpbench[suites]'"
+    assert found.answers[0].startswith(f"From {NAMES[0]} to {NAMES[-1]}: of 5 cases, 1 surely slower (by up to +")
+    rows = found.panels[0].rows[""]
+    assert [(row["variant"], row["verdict"]) for row in rows[:3]] == [
+        *(("ddp", "faster"), ("tuned", "slower"), ("naive", "not decided")),
     ]
-    assert [panel.id for panel in found.panels] == ["history"]
+
+
+def test_the_order_of_the_commits_turns_the_ratios():
+    forth, back = (
+        lines_of(section(commit_records([2, 15]), commit_dates=dates))
+        for dates in ({commit(2): 0.0, commit(15): 1.0}, {commit(2): 1.0, commit(15): 0.0})
+    )
+    assert {name: own[1] for name, own in forth.items()} == {
+        name: pytest.approx(1 / own[1], rel=1e-4) for name, own in back.items()
+    }
+
+
+def test_one_round_is_no_sure_change():
+    found = section(commit_records([2, 15], rounds=1))
+    assert {row["verdict"] for row in found.panels[0].rows[""]} == {"not decided"}
+
+
+def test_a_case_that_failed_in_the_newest_commit_is_counted_and_named_with_its_reason():
+    failed = {"outcome": Outcome.OUT_OF_MEMORY, "reason": "too large", "samples_s": (), "metrics": None}
+    records = [
+        each.model_copy(update=failed)
+        if each.environment.commit == commit(15) and each.case.variant == "tuned"
+        else each
+        for each in commit_records([2, 15])
+    ]
+    assert section(records).answers[0].endswith(" 1 case without times at one of them.")
+    (machine,) = page_of(PageInputs(records)).machines
+    (outcomes,) = (panel for each in machine.sections for panel in each.panels if panel.id == "outcomes")
+    assert [(row["variant"], row["outcome"]) for row in outcomes.rows[""]] == [("tuned", "out of memory")]
 
 
 def test_other_machines_keep_their_parts():
@@ -65,7 +103,7 @@ def test_a_changed_tree_comes_after_its_commit():
         for record in commit_records([3])
     ]
     dates = {commit(number): float(number) for number in range(20)}
-    names = [each.name for each in history_of([*changed, *RECORDS], dates).places]
+    names = names_of([*changed, *RECORDS], dates)
     assert names[2:5] == [NAMES[2], NAMES[3], f"{NAMES[3]} changed"]
 
 
@@ -91,6 +129,7 @@ def test_days_of_one_commit_are_lines_only_on_request():
     assert {row["rounds"] for row in rows} == {2}
     machines = by_machine(records)
     assert newest(machines, histories(machines, {}, with_days=True)) == machines
+    assert found.answers[0].startswith("From 2026-11-20 to 2026-11-26: ")
 
 
 def test_one_commit_and_one_day_are_no_history():
@@ -99,20 +138,27 @@ def test_one_commit_and_one_day_are_no_history():
     with pytest.raises(PageInputError, match="--history: the records are of none"):
         check_history(PageInputs())
     check_history(PageInputs(RECORDS))
+    check_history(PageInputs(later(lane_records(), 1) + lane_records()))
+    check_history(PageInputs(later(commit_records([2]), 1) + commit_records([3])))
 
 
 def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.history.section._MOST_ROWS", 150)
+    monkeypatch.setattr("dpbench.report.page.history.ratios._MOST_ROWS", 150)
     other = [
         record.model_copy(update={"case": record.case.model_copy(update={"workload": "other/tiny"})})
         for record in commit_records()
     ]
     lines = section([*RECORDS, *other]).panels[-1]
-    assert len(lines.rows) == 1
-    assert "1 settings have no room" in lines.text
+    assert list(lines.rows) == [lines.first]
+    assert "without a newer commit: 1 of 2 choices." in lines.text
 
 
-def test_a_version_has_ten_digits_of_its_commit():
-    environment = RECORDS[0].environment
-    assert version_name(environment) == "0" * 10
-    assert version_name(environment.model_copy(update={"dirty": True})) == "0000000000 changed"
+def test_a_record_that_is_read_twice_counts_once():
+    records = commit_records([2, 15])
+    assert section([*records, *(each.model_copy() for each in records)]).panels == section(records).panels
+
+
+def test_a_case_with_a_wrong_result_has_no_times():
+    wrong = {"outcome": Outcome.WRONG_RESULT, "reason": "other gradients", "samples_s": (), "metrics": None}
+    first, *rest = [each for each in commit_records([2, 15]) if each.case.variant == "tuned"]
+    assert section([first.model_copy(update=wrong), *rest]) is None

@@ -8,11 +8,22 @@ import pytest
 
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
+from dpbench.report.page.history.commits import of_two_commits
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults
-from tests.report.page.making_page import HOSTILE, LANES, failed_record, gpu_records, hostile_records, lane_records
+from tests.report.page.making_commits import commit, commit_records
+from tests.report.page.making_gates import gate_lines, hostile_gate_lines
+from tests.report.page.making_page import (
+    HOSTILE,
+    LANES,
+    failed_record,
+    gpu_records,
+    hostile_records,
+    lane_records,
+    made_case,
+)
 from tests.report.page.test_document import PROJECTIONS
 
 pytestmark = [
@@ -20,6 +31,30 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.xdist_group("chromium"),
 ]
+
+
+HISTORIES = ("history.html", "two.html", "gates.html")
+HOSTILE_PAGES = ("hostile.html", "hostile-history.html", "hostile-gates.html")
+
+
+def hostile_commits():
+    """Return commits whose other texts are hostile."""
+    environment = {
+        "hostname": HOSTILE[0] + HOSTILE[3],
+        "cpu_model": HOSTILE[1],
+        "dpbench": HOSTILE[5],
+        "os": HOSTILE[6],
+    }
+    return [
+        each.model_copy(
+            update={
+                "environment": each.environment.model_copy(update=environment),
+                "case": made_case(str(each.case.variant), "+".join(each.case.devices), 64, HOSTILE[0] + HOSTILE[6]),
+                "run": HOSTILE[4],
+            }
+        )
+        for each in commit_records()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +67,37 @@ def pages(tmp_path_factory):
     ]
     write_page(page_of(PageInputs(hostile_records(), elastic=hostile)), folder / "hostile.html")
     write_page(page_of(PageInputs(elastic=made_records())), folder / "elastic.html")
-    commit = LANES.model_copy(update={"commit": "0123456789" * 4})
-    of_commit = [each.model_copy(update={"environment": commit}) for each in lane_records(rounds=1)]
+    with_commit = LANES.model_copy(update={"commit": "0123456789" * 4})
+    of_commit = [each.model_copy(update={"environment": with_commit}) for each in lane_records(rounds=1)]
     write_page(page_of(PageInputs(of_commit)), folder / "commit.html")
+    history = PageInputs(commit_records())
+    write_page(page_of(history), folder / "history.html")
+    write_page(page_of(of_two_commits(history, commit(2), commit(15))), folder / "two.html")
+    write_page(page_of(PageInputs(gates=gate_lines())), folder / "gates.html")
+    write_page(page_of(PageInputs(hostile_commits())), folder / "hostile-history.html")
+    write_page(page_of(PageInputs(gates=hostile_gate_lines())), folder / "hostile-gates.html")
     return folder
 
 
 @pytest.fixture
-def page(tab, pages):
+def opened(tab, pages):
+    """Return a function that opens a page and returns the tab."""
+
+    def call(name, width=1400, **media):
+        tab.media(**media)
+        tab.width(width)
+        tab.requests.clear()
+        tab.messages.clear()
+        tab.open(pages / name)
+        return tab
+
+    return call
+
+
+@pytest.fixture
+def page(opened):
     """Return the tab with the page of a sweep, after its charts are drawn."""
-    tab.media()
-    tab.width(1400)
-    tab.requests.clear()
-    tab.messages.clear()
-    tab.open(pages / "page.html")
-    return tab
+    return opened("page.html")
 
 
 def texts(tab, selector):
@@ -75,6 +126,31 @@ def test_the_parts_of_an_outage_are_drawn(tab, pages):
     assert len(texts(tab, "#elastic-outages tbody tr")) == 1
     assert "kill@7:1 cost 12.5 s." in tab.run("document.body.innerText")
     assert tab.messages == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("name", "places"), [("history.html", 20), ("two.html", 2)])
+def test_a_line_for_each_case_and_the_table_of_changes_are_drawn(opened, name, places):
+    page = opened(name)
+    chart = "#m0-history-ratios .chart svg"
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 5
+    assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 5 * places
+    assert commit(2)[:10] in texts(page, f"{chart} .mark-text text")
+    assert len(texts(page, "#m0-history-changes tbody tr")) == 5
+
+
+@pytest.mark.exhaustive
+def test_base_and_head_of_each_gate_are_drawn_and_slower_gates_are_ringed(opened):
+    page = opened("gates.html")
+    chart = "#gate0-ratios .chart svg"
+    select = "document.querySelector('#gate0-ratios select')"
+    assert page.run(f"{select}.selectedOptions[0].textContent") == "deep"
+    assert texts(page, "#gate0-ratios .choice")[0].startswith("Benchmark ")
+    page.run(f"{select}.value = 'b0'; {select}.dispatchEvent(new Event('change'))")
+    page.wait(f"document.querySelectorAll('{chart} .mark-symbol path[stroke=\"var(--bad)\"]').length === 2")
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 2
+    assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 2 * 20 + 2
+    assert len(texts(page, "#gate0-ratios tbody tr")) == 2 * 20
 
 
 @pytest.mark.exhaustive
@@ -135,10 +211,18 @@ def test_the_table_is_filtered_and_copied(page):
 
 
 @pytest.mark.exhaustive
-def test_a_wide_page_fits_a_phone(page, pages):
-    page.width(390)
-    page.open(pages / "page.html")
-    assert page.run("document.documentElement.scrollWidth") <= 390
+@pytest.mark.parametrize("name", ["page.html", *HISTORIES, *HOSTILE_PAGES[1:]])
+def test_a_wide_page_fits_a_phone(opened, name):
+    assert opened(name, width=390).run("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", HISTORIES)
+def test_charts_fit_the_page(opened, name):
+    """Only charts whose cells hold texts may be wider, and be scrolled."""
+    page = opened(name, width=1000)
+    assert page.run("document.querySelectorAll('.chart svg').length") > 0
+    assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.scrollWidth <= each.clientWidth)")
 
 
 @pytest.mark.exhaustive
@@ -221,17 +305,21 @@ def test_print_shows_the_charts_and_no_controls(page):
     assert min(contrasts(page)) >= 4.5
 
 
-def test_texts_of_records_do_not_run(tab, pages):
-    tab.messages.clear()
-    tab.requests.clear()
-    tab.open(pages / "hostile.html")
+@pytest.mark.parametrize("name", HOSTILE_PAGES)
+def test_texts_of_records_do_not_run(opened, pages, name):
+    tab = opened(name)
     time.sleep(0.2)
     assert tab.run("window.injected") is None
     assert tab.run("document.images.length") == 0
     assert tab.run("document.scripts.length") == 3
-    assert tab.requests == [(pages / "hostile.html").as_uri()]
+    assert tab.requests == [(pages / name).as_uri()]
     assert tab.messages == []
     assert HOSTILE[0] in tab.run("document.body.innerText")
+    assert LANES.hostname not in tab.run("document.body.innerText")
+
+
+def test_a_copied_table_holds_no_formula(opened):
+    tab = opened("hostile.html")
     tab.run("window.copied = ''; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     tab.run("document.getElementById('copy').click()")
     tab.wait("window.copied !== ''")
@@ -249,13 +337,11 @@ def test_the_policy_stops_a_script_that_got_into_the_page(tab, pages):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dark", [False, True])
-def test_an_accessibility_checker_finds_no_serious_fault(page, axe, dark):
-    page.media(dark=dark)
-    assert serious_faults(page, axe) == []
+@pytest.mark.parametrize("name", ["page.html", *HISTORIES])
+def test_an_accessibility_checker_finds_no_serious_fault(opened, axe, name, dark):
+    assert serious_faults(opened(name, dark=dark), axe) == []
 
 
 @pytest.mark.exhaustive
-def test_an_accessibility_checker_finds_no_serious_fault_on_a_phone(page, pages, axe):
-    page.width(390)
-    page.open(pages / "page.html")
-    assert serious_faults(page, axe) == []
+def test_an_accessibility_checker_finds_no_serious_fault_on_a_phone(opened, axe):
+    assert serious_faults(opened("page.html", width=390), axe) == []

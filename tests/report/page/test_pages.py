@@ -5,7 +5,7 @@ import pytest
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.compared import compared_page
+from dpbench.report.page.history.commits import of_two_commits
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records
@@ -40,8 +40,7 @@ def outline(page):
             key = panel.first if panel.first in panel.rows else next(iter(panel.rows))
             yield f"### {panel.id}: {panel.title}. {panel.text} {panel.choice} {panel.is_folded} {len(panel.rows)}"
             yield f"{panel.labels.get(key, key)}: {dict(panel.columns)}, {len(panel.rows[key])} rows"
-            rows = sorted(panel.rows[key], key=lambda row: not row.get("kind")) if "history" in section.id else None
-            yield from (as_json(row) for row in (rows or panel.rows[key])[:MOST_ROWS])
+            yield from (as_json(row) for row in panel.rows[key][:MOST_ROWS])
             yield as_json(panel.spec)
     yield from (as_json(page.table.columns), *(as_json(row) for row in page.table.rows[:MOST_ROWS]))
 
@@ -50,27 +49,16 @@ def pages():
     copies = counted(host_to_sim0=100, sim0_to_sim1=2**20, sim1_to_sim0=2**20)
     several = [*gpu_records((64, 256), (2, 8), rounds=3), failed_record("naive", "out of memory")]
     projections = parse_projections(PROJECTIONS)
-    two, newer = commit_records([2, 15]), {"torch": "2.14.1", "cores": 4}
-    other = [
-        each.model_copy(update={"environment": each.environment.model_copy(update=newer)})
-        if each.environment.commit == commit(15)
-        else each
-        for each in two
-    ]
     elastic = [*made_records("first"), *made_records("second", plan="leave@7:1")]
     return {
         "gpus": page_of(PageInputs(several, counts=[copies])),
         "lanes": page_of(PageInputs(lane_records(), projections=projections)),
         "commits": page_of(PageInputs(commit_records())),
-        "commits without a change": page_of(PageInputs(commit_records(range(7)))),
-        "few commits": page_of(PageInputs(commit_records(range(10, 14)))),
         "gates": page_of(PageInputs(gates=gate_lines())),
         "gates of two machines": page_of(PageInputs(gates=[*gate_lines(8), *gate_lines(8, GPUS)])),
         "elastic": page_of(PageInputs(elastic=elastic)),
         "one elastic run": page_of(PageInputs(elastic=made_records())),
-        "two commits": compared_page(PageInputs(two), commit(2), commit(15)),
-        "two commits on unlike machines": compared_page(PageInputs(other), commit(2), commit(15)),
-        "two equal commits": compared_page(PageInputs(commit_records([2, 3])), commit(2), commit(3)),
+        "two commits": page_of(of_two_commits(PageInputs(commit_records([2, 15])), commit(2), commit(15))),
     }
 
 

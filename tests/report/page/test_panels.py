@@ -2,7 +2,6 @@
 
 import json
 import re
-from math import dist
 
 import pytest
 
@@ -10,7 +9,7 @@ from dpbench.report.page.charts.devices import (
     phases,
     step_times_along,
 )
-from dpbench.report.page.charts.links import link_drawing, link_matrix
+from dpbench.report.page.charts.links import link_matrix
 from dpbench.report.page.charts.times import (
     efficiency,
     ratio_fields,
@@ -134,16 +133,11 @@ def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
     assert "only some are shown" not in step_times_along(LANES_MACHINE).text
 
 
-def test_both_directions_of_a_link_are_beside_each_other_with_a_dot_near_the_receiver():
-    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19)])
-    (drawing,) = link_drawing(machine).rows.values()
-    there, back = (row for row in drawing if not row["is_device"])
-    devices = {row["source"]: (row["x"], row["y"]) for row in drawing if row["is_device"]}
-    assert abs(there["x"] - back["x2"]) == pytest.approx(0.1)  # sim:0 is above sim:1
-    assert there["x"] == pytest.approx(there["x2"])
-    for row in (there, back):
-        far, near = (dist(devices[row[end]], (row["dot_x"], row["dot_y"])) for end in ("source", "target"))
-        assert near < far
+def test_bytes_by_link_have_a_cell_for_each_direction():
+    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19, sim0_to_sim0=1)])
+    (cells,) = link_matrix(machine).rows.values()
+    sent = [(cell["source"], cell["target"], cell["mib"], cell["copies"]) for cell in cells]
+    assert sent == [("sim:0", "sim:1", 2.0, 2), ("sim:1", "sim:0", 1.0, 2)]
     assert link_matrix(LANES_MACHINE) is None
 
 
@@ -153,7 +147,7 @@ def test_a_section_without_data_is_left_out():
     assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-memory", "m0-devices", "m0-environment", "m0-words"]
     full = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
     assert [section.id for section in full.machines[0].sections] == [
-        *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-winners", "m0-memory", "m0-devices", "m0-links"),
+        *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-memory", "m0-devices", "m0-links"),
         *("m0-outcomes", "m0-environment", "m0-words"),
     ]
 

@@ -6,31 +6,28 @@ from functools import partial
 from statistics import median
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import are_shared, short_devices
+from dpbench.cases.devices import are_shared
 from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.records.compare import Comparison, Row
 from dpbench.records.summary import Summary
-from dpbench.records.winner import Winner, is_above_one, winner_of
+from dpbench.records.winner import is_above_one, winner_of
 from dpbench.report.page.drawing import (
     LABEL_ROOM,
-    NAMES_AXIS,
     STEP_PX,
     bar_labels,
     bars,
-    cells,
     chart,
     devices_axis,
     intervals,
     layer,
-    names_axis,
     number_axis,
     row_step,
     rows_of,
 )
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.report.page.theme import BAD, GOOD, INK, LINE, MUTED, PAPER, coloured, variant_colours
+from dpbench.report.page.theme import BAD, GOOD, INK, MUTED, coloured, variant_colours
 from dpbench.report.units import estimate, number
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
 
@@ -359,59 +356,3 @@ def _ideal_of(machine: MachineResults) -> str:
     if any(are_shared(comparison.setting.devices) for comparison in machine.compared.comparisons):
         return "one device's throughput with the whole batch, because these lanes share one device"
     return "one device's throughput times the number of devices"
-
-
-_UNDECIDED = "not decided"
-
-
-def winner_map(machine: MachineResults) -> Panel | None:
-    """Return a map of batch and devices with the fastest scheme in each; None if no workload has two places."""
-    groups: dict[str, list[DataRow]] = {}
-    for comparison in machine.compared.comparisons:
-        winner = winner_of(comparison)
-        if winner is not None:
-            groups.setdefault(_family(comparison.setting), []).append(_winner_row(comparison, winner))
-    rows = {key: own for key, own in groups.items() if len(own) > 1}
-    if not rows:
-        return None
-    used = {str(row["winner"]) for own in rows.values() for row in own}
-    colours = [pair for pair in (*variant_colours(machine.variants), (_UNDECIDED, LINE)) if pair[0] in used]
-    columns = {"devices": "devices", "batch": "batch", "winner": "fastest", "best": "shortest median"}
-    columns |= {"time": "ms a step", "rivals": "may be as fast", "lead": "the next takes"}
-    y = {"field": "batch", "type": "ordinal", "sort": "descending", "title": "global batch", "axis": NAMES_AXIS}
-    decided = {"condition": {"test": f"datum.winner === '{_UNDECIDED}'", "value": INK}, "value": PAPER}
-    text = {"look": {"fontWeight": 600, "fontSize": 12}, "text": "winner", "color": decided}
-    look = {"strokeWidth": 3, "cornerRadius": 6}
-    x = names_axis("devices", "devices")
-    spec = cells(x, y, text, columns, px=44, look=look, color=coloured("winner", colours))
-    return Panel(
-        "winners",
-        "The fastest scheme by batch and devices",
-        "A cell is grey if the fastest is not decided: the ratio to another scheme has 1 in its interval. The "
-        "table names both.",
-        columns,
-        rows,
-        spec,
-        "workload",
-        labels={key: key for key in rows},
-    )
-
-
-def _family(case: Case) -> str:
-    steps = "" if case.steps_per_sample == 1 else f", {case.steps_per_sample} steps per sample"
-    return f"{case.workload}, {case.mode}, {case.dtype}, {case.threads} threads, seed {case.seed}{steps}"
-
-
-def _winner_row(comparison: Comparison, winner: Winner) -> DataRow:
-    best = winner.best
-    assert best.step_time_s is not None
-    lead = next(iter(winner.slower.items()), None)
-    return {
-        "devices": short_devices(comparison.setting.devices),
-        "batch": comparison.setting.batch,
-        "winner": str(best.case.variant) if winner.is_decided else _UNDECIDED,
-        "best": str(best.case.variant),
-        "time": estimate(best.step_time_s, _MS),
-        "rivals": ", ".join(winner.rivals) or "none",
-        "lead": f"{estimate(lead[1])} times ({lead[0]})" if lead else "no other was measured",
-    }

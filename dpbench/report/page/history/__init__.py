@@ -1,8 +1,7 @@
-"""The page over many commits, days or gates, and the page that compares two commits.
+"""Results over time: one chart of ratios to the beginning, over commits, days or gates.
 
-lines.py     lines of step times in order of time, and their lasting changes
-records.py   a line for each case over commits or days
-gates.py     a line for each benchmark over gates
-section.py   the chart of the lines, the table and the sentences of their changes
-compared.py  two commits: each case's ratio, and the page of them
+ratios.py    the chart, whatever the places in time are
+records.py   a line for each case over commits or days, and each case's newest time over its oldest
+gates.py     a line for each benchmark's base and head over gates
+commits.py   the records of two commits: a history of two places
 """

@@ -1,91 +1,110 @@
-"""The history of gates: each benchmark's times of base and head over the gates of a machine. Pure."""
+"""The history of gates: each benchmark's times of base and head over the first base, gate by gate. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
-from dpbench.gate.history import HistoryLine, machine_of, series_of
+from dpbench.gate.history import HistoryLine, machine_of
 from dpbench.gate.judgement import Verdict
 from dpbench.records.record import Environment
-from dpbench.report.page.history.lines import Change, History, Line, Place, Point, lasting_changes, seconds_of
-from dpbench.stats.lasting_steps import NoStepDetectionError
+from dpbench.report.page.history.ratios import counted, drawn, point, seconds_of
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.machines import machine_names
+from dpbench.report.page.parts import DataRow, Panel, Section
+from dpbench.report.page.theme import MUTED, series
 from dpbench.stats.rounds import Estimate
 from dpbench.text.outside import one_line
 
-BASE, HEAD = "base", "head"
+_BASE, _HEAD = "base", "head"
 _SHORT = 10
-_WORKING_TREE = "worktree"
+_MOST_MACHINES, _MOST_NAMED = 6, 5
+_TEXT = (
+    "Each dot is a side's median step in one gate, over the first gate's base. Where base moves with head, the machine "
+    "has changed or an earlier commit. A red ring marks a gate with the verdict slower; another benchmark or a counter "
+    "may be the reason."
+)
 
 
-def gate_histories(lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> list[History]:
-    """Return the history of each machine. A line that was read twice counts once.
-
-    A place is a gate. Its name is head's commit, with a number if the machine has several gates of it. A line has the
-    gates that measured its benchmark's last case. Commits are in the order of `commit_dates`, in seconds since 1970, if
-    all are there. Else they are in the order of their first gates.
-    """
-    groups: dict[Environment, list[HistoryLine]] = {}
-    for line in sorted(dict.fromkeys(lines), key=lambda each: seconds_of(each.started_at)):
-        groups.setdefault(machine_of(line.environment), []).append(line)
-    return [_history(machine, own, commit_dates) for machine, own in groups.items()]
-
-
-def short_commit(commit: str | None) -> str:
-    """Return the commit's first digits, or ``worktree``."""
-    return _WORKING_TREE if commit is None else one_line(commit)[:_SHORT]
+def gate_sections(page_inputs: PageInputs) -> tuple[list[Section], list[str]]:
+    """Return a section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
+    machines: dict[Environment, list[HistoryLine]] = {}
+    for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda each: seconds_of(each.started_at)):
+        machines.setdefault(machine_of(line.environment), []).append(line)
+    names = machine_names(list(machines))
+    named = list(zip(names, machines.values(), strict=True))[:_MOST_MACHINES]
+    sections = [_section(number, name, lines) for number, (name, lines) in enumerate(named)]
+    notes = [f"The gate's history is shown of {_MOST_MACHINES} of {len(machines)} machines."]
+    return sections, notes if len(machines) > _MOST_MACHINES else []
 
 
-def commits_of(lines: Sequence[HistoryLine]) -> list[str]:
-    """Return all commits, in the order of their first lines."""
-    found = [commit for line in lines for commit in (line.base_commit, line.head_commit)]
-    return list(dict.fromkeys(commit for commit in found if commit is not None))
-
-
-def _history(machine: Environment, lines: Sequence[HistoryLine], commit_dates: Mapping[str, float]) -> History:
-    places = _places(lines)
-    last_case = {times.name: times.case for line in lines for times in line.benchmarks}
-    points: dict[str, list[Point]] = {}
-    first: dict[tuple[str, str | None], Place] = {}
-    others = 0
-    for line, place in zip(lines, places, strict=True):
+def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
+    gates = dict(zip(_names(lines), lines, strict=True))
+    rows: dict[tuple[str, str], list[DataRow]] = {}
+    first_s: dict[tuple[str, str], float] = {}
+    for gate, line in gates.items():
         for times in line.benchmarks:
-            if times.case != last_case[times.name]:
-                others += 1
-                continue
-            for side, commit, time_s in (
-                (BASE, line.base_commit, times.base_step_s),
-                (HEAD, line.head_commit, times.head_step_s),
+            key = (times.name, times.case)
+            first_s.setdefault(key, times.base_step_s)
+            for side, commit, step_s in (
+                (_BASE, line.base_commit, times.base_step_s),
+                (_HEAD, line.head_commit, times.head_step_s),
             ):
-                first.setdefault((times.name, commit), place)
-                ratio = f"{times.ratio:.3f}" if side == HEAD else ""
-                cells = {"ratio": ratio, "verdict": str(line.verdict)}
-                point = Point(place, side, Estimate(time_s, None, None), times.rounds, commit, cells)
-                points.setdefault(times.name, []).append(point)
-    commits = commits_of(lines)
-    is_dated = all(commit in commit_dates for commit in commits)
-    dates = commit_dates if is_dated else {commit: float(number) for number, commit in enumerate(commits)}
-    series = {each.benchmark: each.points for each in series_of(lines, (), dates, machine)[0]}
-    try:
-        found = lasting_changes({name: [point.step_s for point in own] for name, own in series.items()})
-    except NoStepDetectionError:
-        changes = None
-    else:
-        changes = [
-            Change(name, first[name, (commit := series[name][start].commit)], commit, before_s, after_s)
-            for name, start, before_s, after_s in found
-        ]
-    longest = max(map(len, series.values()), default=0)
-    named = [Line(name, {"benchmark": name}, own) for name, own in points.items()]
-    return History("gate", machine, places, named, longest, changes, others)
+                ratio = Estimate(step_s / first_s[key], None, None)
+                cells = {"day": _day(line), "commit": _commit(commit), "verdict": str(line.verdict)}
+                cells["head_over_base"] = f"{times.ratio:.3f}"
+                is_slower = side == _HEAD and line.verdict is Verdict.SLOWER
+                own = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
+                rows.setdefault(key, []).append(own)
+    panel = drawn(
+        _panel(number, rows),
+        list(gates),
+        [(_BASE, MUTED), (_HEAD, series(0))],
+        {"day": "date", "commit": "commit", "head_over_base": "head / base", "verdict": "verdict of the gate"},
+        "gate",
+    )
+    answers = [_summary(gates), *([] if rows else ["No gate has times."])]
+    title = f"How have the gate's step times changed on {name}?"
+    return Section(f"gate{number}", title, [] if panel is None else [panel], answers)
 
 
-def _places(lines: Sequence[HistoryLine]) -> list[Place]:
-    """Return a place for each gate: the second one of a commit ends in ``(2)``."""
+def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Panel:
+    """Return the panel without its chart. The benchmark that changed most is shown first.
+
+    A benchmark's name that the settings gave to another case has a line for each case.
+    """
+    names = [name for name, _ in rows]
+    labels = {  # a name may be empty, so it is no key
+        f"b{place}": name if names.count(name) == 1 else f"{name}, {case}" for place, (name, case) in enumerate(rows)
+    }
+    own = dict(zip(labels, rows.values(), strict=True))
+    first = max(own, key=lambda key: abs(float(str(own[key][-1]["ratio"])) - 1), default="")
+    only = f" of {names[0]}" if len(rows) == 1 else ""
+    title = f"Step time{only} by gate: base and head"
+    return Panel("ratios", title, _TEXT, {}, own, None, f"benchmark {number}", first, labels, chosen="Benchmark")
+
+
+def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:
+    """Yield a name for each gate: its head's commit. The second gate of a commit ends in ``(2)``."""
     seen: dict[str, int] = {}
-    places = []
     for line in lines:
-        short = short_commit(line.head_commit)
+        short = _commit(line.head_commit)
         seen[short] = seen.get(short, 0) + 1
-        day = datetime.fromisoformat(line.started_at).date().isoformat()
-        name = short if seen[short] == 1 else f"{short} ({seen[short]})"
-        places.append(Place(name, day, line.verdict is Verdict.SLOWER))
-    return places
+        yield short if seen[short] == 1 else f"{short} ({seen[short]})"
+
+
+def _summary(gates: Mapping[str, HistoryLine]) -> str:
+    """Return how many gates there are, and which of them were slower."""
+    first, *_, last = [*gates.values(), *gates.values()]
+    days = f"on {_day(first)}" if _day(first) == _day(last) else f"from {_day(first)} to {_day(last)}"
+    slower = [f"{name} on {_day(line)}" for name, line in gates.items() if line.verdict is Verdict.SLOWER][::-1]
+    more = f" and {len(slower) - _MOST_NAMED:,} earlier ones" if len(slower) > _MOST_NAMED else ""
+    named = ", ".join(slower[:_MOST_NAMED])
+    which = f"The verdict was slower in {len(slower):,}: {named}{more}." if slower else "The verdict was never slower."
+    return f"{counted(len(gates), 'gate')} {days}. {which}"
+
+
+def _commit(commit: str | None) -> str:
+    return "worktree" if commit is None else one_line(commit)[:_SHORT]
+
+
+def _day(line: HistoryLine) -> str:
+    return datetime.fromisoformat(line.started_at).date().isoformat()

@@ -1,41 +1,91 @@
-"""The history of records: each case's step time over the commits of a machine, or over the days of one commit. Pure."""
+"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
-from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.record import Environment, Record
+from dpbench.records.summary import summarise
+from dpbench.records.winner import is_above_one
 from dpbench.report.headline import place
-from dpbench.report.page.history.lines import Change, History, Line, Place, Point, lasting_changes, seconds_of
+from dpbench.report.page.history.ratios import MS, counted, drawn, point, seconds_of
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
-from dpbench.stats.lasting_steps import NoStepDetectionError
-from dpbench.stats.rounds import Estimate, median_of_rounds
+from dpbench.report.page.parts import ALL, DataRow, Panel, Section
+from dpbench.report.page.theme import variant_colours
+from dpbench.report.units import estimate, number
+from dpbench.stats.rounds import Estimate, Rounds, median_of_rounds, ratio_of_rounds
 
 _SHORT = 10
-_Points = dict[Case, list[tuple[Place, Estimate, int]]]
+_MOST_LISTED = 200
+_Times = Mapping[Case, Rounds]
+
+
+@dataclass(frozen=True)
+class History:
+    """One machine's times by commit or day (`what`), oldest first."""
+
+    what: str
+    times: Mapping[str, _Times]
+
+    @property
+    def newest(self) -> str:
+        return list(self.times)[-1]
 
 
 def histories(
     machines: Sequence[MachineResults], commit_dates: Mapping[str, float], *, with_days: bool
-) -> list[History]:
+) -> dict[Environment, History]:
     """Return the history of each machine that was measured at several commits.
 
-    `with_days` adds that of each machine with one commit and several days. Commits are in the order of `commit_dates`,
-    their dates in seconds since 1970, if all are there. Else they are in the order of their first records.
+    `with_days` adds that of each machine with one commit and several days. Commits are in the order of `commit_dates`
+    if all are there. Else they are in the order of their first records.
     """
-    groups: dict[Environment, list[MachineResults]] = {}
+    groups: dict[Environment, dict[Environment, Sequence[Record]]] = {}
     for each in machines:
         if each.environment is not None:
-            groups.setdefault(machine_of(each.environment), []).append(each)
-    found = []
+            groups.setdefault(machine_of(each.environment), {})[each.environment] = each.records
+    found = {}
     for machine, own in groups.items():
-        if len(own) > 1:
-            found.append(_history("commit", machine, *_over_commits(own, commit_dates)))
-        elif with_days and len(days := _by_day(own[0].records)) > 1:
-            found.append(_history("day", machine, *_over_days(days)))
+        dates = commit_dates if all(each.commit in commit_dates for each in own) else {}
+        commits: dict[str, list[Record]] = {}
+        for environment in sorted(own, key=lambda each: _order(each, own[each], dates)):
+            commits.setdefault(version_name(environment), []).extend(own[environment])
+        days: dict[str, list[Record]] = {}
+        for record in (record for records in commits.values() for record in records):
+            days.setdefault(_day(record), []).append(record)
+        if len(commits) > 1:
+            found[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
+        elif with_days and len(days) > 1:
+            found[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
     return found
+
+
+def newest(machines: Sequence[MachineResults], found: Mapping[Environment, History]) -> list[MachineResults]:
+    """Return the machines without those that are an older commit in one of the histories."""
+    last = {machine: each.newest for machine, each in found.items() if each.what == "commit"}
+    return [
+        each
+        for each in machines
+        if each.environment is None or last.get(machine_of(each.environment)) in (None, version_name(each.environment))
+    ]
+
+
+def history_section(number: int, history: History, results: MachineResults) -> Section | None:
+    """Return the section of a machine: what changed from the oldest to the newest place, and the lines of all cases."""
+    names = list(history.times)
+    before, after = history.times[names[0]], history.times[names[-1]]
+    effects = [_Effect(case, before[case], after[case]) for case in before if case in after]
+    effects.sort(key=lambda each: (not each.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
+    variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
+    lines = drawn(_lines(history, results), names, variant_colours(variants), {}, history.what)
+    panels = [each for each in (_changes(effects, names), lines) if each is not None]
+    answers = [_answer(effects, names, len(before.keys() ^ after.keys()))]
+    title = f"What changed over {counted(len(names), history.what)}?"
+    return Section(f"m{number}-history", title, panels, answers) if panels else None
 
 
 def check_history(page_inputs: PageInputs) -> None:
@@ -49,18 +99,6 @@ def check_history(page_inputs: PageInputs) -> None:
         raise PageInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
 
 
-def newest(machines: Sequence[MachineResults], found: Sequence[History]) -> list[MachineResults]:
-    """Return the machines without those that are an older commit in one of the histories."""
-    last = {each.machine: each.places[-1].name for each in found if each.what == "commit"}
-    return [
-        machine
-        for machine in machines
-        if machine.environment is None
-        or version_name(machine.environment)
-        == last.get(machine_of(machine.environment), version_name(machine.environment))
-    ]
-
-
 def version_name(environment: Environment) -> str:
     """Return the commit's first digits, and whether its tree was changed."""
     if environment.commit is None:
@@ -68,70 +106,93 @@ def version_name(environment: Environment) -> str:
     return environment.commit[:_SHORT] + (" changed" if environment.dirty else "")
 
 
-def _over_commits(machines: Sequence[MachineResults], commit_dates: Mapping[str, float]) -> tuple[list[Place], _Points]:
-    dated = all(each.environment is not None and each.environment.commit in commit_dates for each in machines)
-    dates = {id(machine): _date_s(machine, commit_dates if dated else {}) for machine in machines}
-    places: list[Place] = []
-    points: _Points = {}
-    for each in sorted(machines, key=lambda each: dates[id(each)]):
-        assert each.environment is not None
-        places.append(Place(version_name(each.environment), day_of(dates[id(each)])))
-        for summary in each.summaries:
-            if summary.step_time_s is not None:
-                points.setdefault(summary.case, []).append((places[-1], summary.step_time_s, summary.rounds_ok))
-    return places, points
-
-
-def _date_s(machine_results: MachineResults, dates: Mapping[str, float]) -> float:
-    """Return the time of one commit's records, in seconds since 1970. A changed tree comes after its commit."""
-    assert machine_results.environment is not None
-    if not dates or machine_results.environment.commit is None:
-        return min(seconds_of(record.started_at) for record in machine_results.records)
-    return dates[machine_results.environment.commit] + (0.5 if machine_results.environment.dirty else 0.0)
-
-
-def _by_day(records: Sequence[Record]) -> dict[str, list[Record]]:
-    days: dict[str, list[Record]] = {}
-    for record in records:
-        days.setdefault(_day(record), []).append(record)
-    return dict(sorted(days.items()))
-
-
-def _over_days(days: Mapping[str, Sequence[Record]]) -> tuple[list[Place], _Points]:
-    points: _Points = {}
-    for day, records in days.items():
-        of_case: dict[Case, list[tuple[float, ...]]] = {}
-        for record in records:
-            if record.outcome is Outcome.OK:
-                of_case.setdefault(record.case, []).append(record.step_times_s)
-        for case, rounds in of_case.items():
-            points.setdefault(case, []).append((Place(day, day), median_of_rounds(rounds), len(rounds)))
-    return [Place(day, day) for day in days], points
-
-
-def _history(what: str, machine: Environment, places: Sequence[Place], points: _Points) -> History:
-    lines = [_line(case, own) for case, own in points.items() if len(own) > 1]
-    of_name = {line.name: line for line in lines}
-    try:
-        found = lasting_changes({line.name: [point.time.value for point in line.points] for line in lines})
-    except NoStepDetectionError:
-        found = None
-    changes = (
-        None
-        if found is None
-        else [
-            Change(name, (at := of_name[name].points[start].place), at.name, before_s, after_s)
-            for name, start, before_s, after_s in found
-        ]
-    )
-    return History(what, machine, places, lines, max((len(line.points) for line in lines), default=0), changes)
-
-
-def _line(case: Case, found: Sequence[tuple[Place, Estimate, int]]) -> Line:
-    variant = str(case.variant)
-    points = [Point(at, variant, time, rounds, at.name) for at, time, rounds in found]
-    return Line(case.id, {"variant": variant, "setting": place(case)}, points, case)
+def _order(environment: Environment, records: Sequence[Record], dates: Mapping[str, float]) -> float:
+    """Return the commit's date, or else that of its first record. A changed tree comes after its commit."""
+    if environment.commit is None or not dates:
+        return min(seconds_of(record.started_at) for record in records)
+    return dates[environment.commit] + (0.5 if environment.dirty else 0.0)
 
 
 def _day(record: Record) -> str:
     return day_of(seconds_of(record.started_at))
+
+
+def _times(records: Sequence[Record]) -> _Times:
+    """Return the rounds of each case that has times. A record that was read twice counts once."""
+    of_case: dict[Case, dict[tuple[str, int], Record]] = {}
+    for record in records:
+        of_case.setdefault(record.case, {})[record.run, record.round] = record
+    found = {case: summarise(list(own.values())).step_times_s for case, own in of_case.items()}
+    return {case: rounds for case, rounds in found.items() if rounds}
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """A case at the oldest and at the newest place."""
+
+    case: Case
+    before: Rounds
+    after: Rounds
+
+    @cached_property
+    def ratio(self) -> Estimate:
+        """The newest time over the oldest."""
+        return ratio_of_rounds(self.after, self.before)
+
+    @property
+    def verdict(self) -> str:
+        """What surely changed; nothing if the interval contains 1 or there is none."""
+        if is_above_one(self.ratio):
+            return "slower"
+        return "faster" if self.ratio.high is not None and self.ratio.high < 1 else ""
+
+
+def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
+    text = f"From {names[0]} to {names[-1]}: of {counted(len(effects), 'case')}"
+    for verdict in ("slower", "faster"):
+        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.verdict == verdict]
+        text += f", {len(growths):,} surely {verdict}" + (f" (by up to {growths[0]})" if growths else "")
+    return f"{text}. {counted(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
+
+
+def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
+    """Return the table of the newest time over the oldest, the largest sure change first; None without cases."""
+    rows: list[DataRow] = [
+        {
+            "variant": str(each.case.variant),
+            "setting": place(each.case),
+            "shown": estimate(each.ratio),
+            "verdict": each.verdict or "not decided",
+            "before": number(median_of_rounds(each.before).value / MS),
+            "after": number(median_of_rounds(each.after).value / MS),
+            "rounds": f"{len(each.before)}, {len(each.after)}",
+        }
+        for each in effects[:_MOST_LISTED]
+    ]
+    columns = {"variant": "variant", "setting": "setting", "shown": "time after over before [95 % interval]"}
+    columns |= {"verdict": "change", "before": f"{names[0]}, ms", "after": f"{names[-1]}, ms", "rounds": "rounds"}
+    text = (
+        "The largest sure change first: its 95 % interval does not contain 1. One case in twenty looks changed by "
+        "chance, and machines drift between runs: dpbench gate measures two commits side by side to confirm a change."
+    )
+    if len(effects) > _MOST_LISTED:
+        text += f" The first {_MOST_LISTED} of {len(effects):,} are shown."
+    return Panel("changes", "The newest time over the oldest", text, columns, {ALL: rows}) if rows else None
+
+
+def _lines(history: History, results: MachineResults) -> Panel:
+    """Return the panel of all cases that were measured twice, without its chart."""
+    rows: dict[str, list[DataRow]] = {}
+    for case in dict.fromkeys(case for times in history.times.values() for case in times):
+        own = {name: times[case] for name, times in history.times.items() if case in times}
+        if len(own) < 2:
+            continue
+        first = next(iter(own))
+        for name, rounds in own.items():
+            ratio = Estimate(1.0, None, None) if name == first else ratio_of_rounds(rounds, own[first])
+            dot = point(name, str(case.variant), ratio, median_of_rounds(rounds).value, len(rounds))
+            for key in results.settings_by_case.get(case, ()):
+                rows.setdefault(key, []).append(dot)
+    text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
+    title = f"Step time by {history.what}, over the first"
+    return Panel("ratios", title, text, {}, rows, None, "setting", results.first, results.labels)

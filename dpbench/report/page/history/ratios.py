@@ -1,0 +1,92 @@
+"""The chart of ratios over time: each line begins at 1, and above 1 it is slower. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from dpbench.report.page.drawing import chart, layer, number_axis
+from dpbench.report.page.parts import Cell, Columns, DataRow, Panel
+from dpbench.report.page.theme import BAD, MUTED, coloured
+from dpbench.report.units import estimate, number
+from dpbench.stats.rounds import Estimate
+
+MS = 1e-3
+_MOST_PLACES = 300
+_MOST_ROWS = 12_000
+_HEIGHT = 260
+
+
+def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
+    """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
+    low, high = (ratio.value if end is None else end for end in (ratio.low, ratio.high))
+    return {
+        "place": place,
+        "series": series,
+        **{name: float(f"{end:.5g}") for name, end in (("ratio", ratio.value), ("low", low), ("high", high))},
+        "shown": estimate(ratio),
+        "ms": number(step_s / MS),
+        "rounds": rounds,
+        "is_slower": False,
+        **cells,
+    }
+
+
+def drawn(
+    panel: Panel, places: Sequence[str], colours: Sequence[tuple[str, str]], more: Columns, what: str
+) -> Panel | None:
+    """Return the panel with its chart; None without rows.
+
+    It has the newest of the `places`, each of which is `what`, and as many choices as have room. Its columns are those
+    of `point` and `more`.
+    """
+    newest = places[-_MOST_PLACES:]
+    rows = _with_room(panel, set(newest))
+    if not rows:
+        return None
+    text = panel.text
+    if len(places) > len(newest):
+        text += f" The newest {_MOST_PLACES} of {len(places):,} are drawn."
+    if left_out := len(panel.rows) - len(rows):
+        text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
+    columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
+    columns = {**columns, **more}
+    x = {
+        "field": "place",
+        "type": "ordinal",
+        "sort": None,
+        "title": f"{what}s, in the order of time",
+        "scale": {"domain": newest},
+        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
+    }
+    y, colour = number_axis("ratio", "time over the first", zero=False), coloured("series", colours)
+    ring = {"shape": "circle", "filled": False, "size": 190, "strokeWidth": 2, "color": BAD}
+    spec = chart(
+        layer("rule", {"strokeDash": [4, 3], "color": MUTED}, y={"datum": 1.0}),
+        layer("line", {"strokeWidth": 2}, x=x, y=y, color=colour),
+        layer("rule", {"strokeWidth": 1.5}, x=x, y="low", y2="high", color=colour, where="datum.low < datum.high"),
+        layer("point", ring, x=x, y="ratio", columns=columns, where="datum.is_slower"),
+        layer("point", {"size": 45}, x=x, y=y, color=colour, columns=columns),
+        height=_HEIGHT,
+    )
+    return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
+
+
+def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[DataRow]]:
+    """Return the rows at these places, of as many choices as have room. The panel's first choice goes before others."""
+    kept: dict[str, Sequence[DataRow]] = {}
+    room = _MOST_ROWS
+    for key in sorted(panel.rows, key=lambda key: key != panel.first):
+        own = [row for row in panel.rows[key] if row["place"] in places]
+        if own and len(own) <= room:
+            kept[key], room = own, room - len(own)
+    return {key: kept[key] for key in panel.labels if key in kept}
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def seconds_of(moment: str) -> float:
+    """Return the seconds since 1970. A moment without a time zone is in UTC."""
+    found = datetime.fromisoformat(moment)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
