@@ -114,6 +114,7 @@ def sum_step(
     parts = {Part.INPUT: _input_s(counts, machine), Part.COMPUTE: sum(compute.values())}
     hidden = 0.0
     if is_ddp:
+        parts[Part.COMPUTE] += speed * _bucket_copies_s(counts, machine)
         parts |= _ddp(counts, machine, setting, compute)
         hidden = _all_reduce_s(sum(counts.gradient_bytes), _buckets(counts, setting), machine) - parts[Part.GRADIENTS]
     elif not is_single:
@@ -161,6 +162,11 @@ def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> d
             seconds += _CAST_BYTES * weights / speed
         found[phase.value] = seconds
     return found
+
+
+def _bucket_copies_s(counts: StepCounts, machine: Machine) -> float:
+    """Return the time to copy each gradient into its bucket and out of it, reading and writing."""
+    return 4 * sum(counts.gradient_bytes) / (machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid)
 
 
 def has_tensor_format(machine: Machine, math: str) -> bool:
