@@ -59,12 +59,14 @@ class Row:
             one_device_s=self.one_s if knows_one else None,
             bucket_bytes=self.series.bucket_mib * MIB,
             loader_items_per_s=self.case.loader_items_per_s,
+            fitted=fitted,
         )
-        return sum_step(self.variant, self.counts, self.single, self.machine, setting, fitted)
+        return sum_step(self.variant, self.counts, self.single, self.machine, setting)
 
     def one_alone_s(self, fitted: Fitted) -> float:
         """Return the time of one device without its published step."""
-        return sum_step(SINGLE, self.single, self.single, self.machine, Setting(math=self.math), fitted).step_s
+        setting = Setting(math=self.math, fitted=fitted)
+        return sum_step(SINGLE, self.single, self.single, self.machine, setting).step_s
 
     def naive_s(self) -> float:
         """Return one device's time, plus the bytes over the ring's bandwidth, or over the link from device 0 to 1."""
@@ -121,7 +123,7 @@ def _row(name: str, table: Table, series: Series, case: Case, counts_of: CountsO
 def fit(rows: Sequence[Row], without: Collection[str]) -> Fitted:
     """Return the constants of the claimed rows of other tables, without errors. Each is a median over tables."""
     used = [row for row in rows if row.is_claimed and row.table not in without]
-    speeds = {has: _median(_speeds(used, without, has_format=has), 1.0) for has in (True, False)}
+    speeds = {has: _median(_speeds(used, has_format=has), 1.0) for has in (True, False)}
     return Fitted(speed_float32=speeds[False], speed_tf32=speeds[True], beside=max(_median(_slowed(used), 0.0), 0.0))
 
 
@@ -155,7 +157,7 @@ def _median(by_table: Iterator[tuple[str, float]], default: float) -> float:
     return median([median(values) for values in found.values()]) if found else default
 
 
-def _speeds(rows: Sequence[Row], without: Collection[str], *, has_format: bool) -> Iterator[tuple[str, float]]:
+def _speeds(rows: Sequence[Row], *, has_format: bool) -> Iterator[tuple[str, float]]:
     """Yield published over computed times of one device, for each model once."""
     seen = set[tuple[str, str]]()
     for row in rows:

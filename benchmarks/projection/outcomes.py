@@ -61,7 +61,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Order:
-    """The ratio of two steps of one table on as many devices, predicted with the factor of its interval, and measured."""
+    """The ratio of two steps of one table on as many devices: predicted, with its interval's factor, and measured."""
 
     table: str
     one: str

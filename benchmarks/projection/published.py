@@ -1,4 +1,4 @@
-"""From the counts of a step to the published one: where the batch is, which buffers are sent, and what is timed. Pure."""
+"""From the counts of a step to those of the published one: its batch, its buffers, and what it times. Pure."""
 
 from dataclasses import replace
 

@@ -16,8 +16,8 @@ The published step of one device is given, and it sets the speed of computation.
 Two ranges in `dpbench/machines/parts.toml` quote rows of this page: `overlap`, which the sum does not read, and the
 bandwidth of `nvlink2` (hf-titan).
 
-One choice was made with the rows known. The stock wrapper's weights and gradients go over NCCL's ring where NVLink joins
-the devices, and over PCIe as the copies are counted. With the ring, vertex-t4 would be 7 % lower.
+One choice was made with the rows known. The stock wrapper's weights and gradients go over NCCL's ring where NVLink
+joins the devices, and over PCIe as the copies are counted. With the ring, vertex-t4 would be 7 % lower.
 """
 _AIMS = """\
 The replay of recorded steps, which this sum replaced, had for DDP a median error of 4.2 % and 30.0 % at worst, and for
@@ -32,12 +32,12 @@ _CONSTANTS = """\
 | `step_error` | {0.step_error:.3f} | the worst step without the published step of one device |
 | `ratio_error` | {0.ratio_error:.3f} | the worst step with it |
 
-A constant is the median over tables of each table's median. An error is the worst of all tables, each predicted without
-itself. A time of the sum over and times its error is the interval. Every other number is a machine file's, with its source.
+A constant is the median over tables of each table's median. An error is the worst of all tables, each predicted
+without itself. The interval is the time over and times its error. All other numbers are of machine files, with sources.
 """
 _COLUMNS = """\
-Times are in ms. *error* is predicted over measured, less 1. *alone* is the error if the step of one device is not known.
-*naive* is the error of one device's step plus the bytes over the bandwidth. A row is *in* if it is inside its interval.
+Times are in ms. *error* is predicted over measured, less 1. *alone* is the error if one device's step is not known.
+*naive* is the error of one device's step plus the bytes over the bandwidth. *in*: inside the interval.
 """
 
 

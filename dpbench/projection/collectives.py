@@ -9,15 +9,30 @@ torch/nn/parallel/comm.py)::
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from dpbench.projection.replay.events import AnyEvent, Collective
-from dpbench.records.recording import Copy, Operator, Recording
+from dpbench.records.recording import Copy, Operator, RecordedEvent, Recording
 
 _ADDS = ("aten.add.Tensor", "aten.add_.Tensor")
 _REDUCING_NODE = "BroadcastBackward"
 _HOME = 0
 """The base's device."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What the recording has as several copies, and NCCL sends at once: ``broadcast`` or ``reduce``."""
+
+    id: int
+    name: str
+    size_bytes: float
+    streams: tuple[int, ...]
+    thread: int
+    replaces: tuple[int, ...] = ()
+
+
+AnyEvent = RecordedEvent | Collective
 
 
 def with_collectives(recording: Recording) -> list[AnyEvent]:

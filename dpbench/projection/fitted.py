@@ -32,6 +32,10 @@ class Fitted:
         return float(self.ratio_error ** (schemes**0.5))
 
 
+UNFITTED = Fitted()
+"""The constants without published steps."""
+
+
 @cache
 def fitted() -> Fitted:
     """Return the committed constants."""

@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind
@@ -192,7 +193,7 @@ def _turns(recording: Recording) -> int:
         if isinstance(event, Mark) and event.name != Phase.FORWARD:
             break
         threads += [event.thread] if isinstance(event, ON_THREADS) else []
-    return sum(one != other for one, other in zip(threads, threads[1:], strict=False))
+    return sum(one != other for one, other in pairwise(threads))
 
 
 def _end(device: int | None) -> str:

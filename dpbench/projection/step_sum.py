@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Machine
-from dpbench.projection.fitted import Fitted
+from dpbench.projection.fitted import UNFITTED, Fitted
 from dpbench.projection.step_counts import HOME, MAIN, StepCounts
 from dpbench.records.counts import Phase
 
@@ -87,7 +87,7 @@ class StepSum:
 
 @dataclass(frozen=True)
 class Setting:
-    """How a step is taken.
+    """How a step is taken, and the constants from published steps.
 
     `math` is default, float32, tf32 or bf16. With `ahead` the host begins a step before the devices end the last one.
     `one_device_s` is the measured step of one device; without it, peaks and efficiencies give it. `bucket_bytes` is the
@@ -99,17 +99,16 @@ class Setting:
     one_device_s: float | None = None
     bucket_bytes: float = 25 * MIB
     loader_items_per_s: float | None = None
+    fitted: Fitted = UNFITTED
 
 
-def sum_step(
-    variant: VariantId, counts: StepCounts, single: StepCounts, machine: Machine, setting: Setting, fitted: Fitted
-) -> StepSum:
+def sum_step(variant: VariantId, counts: StepCounts, single: StepCounts, machine: Machine, setting: Setting) -> StepSum:
     """Return the time of a variant's step. `single` has the counts of one device with its share of the batch.
 
     `counts` are those of `ddp` too if it is `single` itself.
     """
     is_single, is_ddp = variant.name is VariantName.SINGLE, variant.name is VariantName.DDP
-    speed = _speed(single, machine, setting, fitted)
+    speed = _speed(single, machine, setting)
     compute = _largest_share(counts, machine, setting.math, speed)
     parts = {Part.INPUT: _input_s(counts, machine), Part.COMPUTE: sum(compute.values())}
     hidden = 0.0
@@ -121,7 +120,7 @@ def sum_step(
         sent, hidden = _lanes(variant, counts, machine, setting, compute)
         parts |= sent
     if is_ddp or variant.takes_nccl_route:
-        parts[Part.BESIDE] = fitted.beside * parts[Part.COMPUTE]
+        parts[Part.BESIDE] = setting.fitted.beside * parts[Part.COMPUTE]
     devices = 1 if is_single else machine.devices
     batch = single.batch * devices
     items_per_s = setting.loader_items_per_s
@@ -166,7 +165,9 @@ def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> d
 
 def _bucket_copies_s(counts: StepCounts, machine: Machine) -> float:
     """Return the time to copy each gradient into its bucket and out of it, reading and writing."""
-    return 4 * sum(counts.gradient_bytes) / (machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid)
+    return (
+        4 * sum(counts.gradient_bytes) / (machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid)
+    )
 
 
 def has_tensor_format(machine: Machine, math: str) -> bool:
@@ -182,9 +183,10 @@ def _format(machine: Machine, math: str, kind: Kind) -> str:
     return "tf32" if wants_tf32 and "tf32" in peaks else "float32"
 
 
-def _speed(single: StepCounts, machine: Machine, setting: Setting, fitted: Fitted) -> float:
+def _speed(single: StepCounts, machine: Machine, setting: Setting) -> float:
     """Return what multiplies the times of operators: from the measured step of one device, or as fitted."""
     if setting.one_device_s is None:
+        fitted = setting.fitted
         return fitted.speed_tf32 if has_tensor_format(machine, setting.math) else fitted.speed_float32
     computed = sum(compute_s(single, HOME, machine, setting.math).values())
     return max(setting.one_device_s - _input_s(single, machine), 0.0) / computed
@@ -227,9 +229,7 @@ def _lanes(
     return parts, sum(seconds.values()) - sum(exposed.values())
 
 
-def _ddp(
-    counts: StepCounts, machine: Machine, setting: Setting, compute: Mapping[str, float]
-) -> dict[Part, float]:
+def _ddp(counts: StepCounts, machine: Machine, setting: Setting, compute: Mapping[str, float]) -> dict[Part, float]:
     """Return the parts of DDP's communication: buffers before the forward, buckets beside the backward."""
     ends = _bucket_ends(counts, setting)
     last = counts.gradient_bytes[ends[-2] + 1 :] if len(ends) > 1 else counts.gradient_bytes
@@ -300,9 +300,7 @@ def _outwards(pair: tuple[tuple[int | None, int | None], Mapping[str, float]]) -
     return (source, destination) if source < destination else (-source, destination)
 
 
-def _pairs(
-    purpose: str, counts: StepCounts
-) -> Iterator[tuple[tuple[int | None, int | None], Mapping[str, float]]]:
+def _pairs(purpose: str, counts: StepCounts) -> Iterator[tuple[tuple[int | None, int | None], Mapping[str, float]]]:
     """Yield both ends, and the numbers that are sent between them."""
     found = dict[tuple[int | None, int | None], dict[str, float]]()
     for name, value in counts.below("sent", purpose).items():
@@ -376,7 +374,9 @@ def _prelude(counts: StepCounts) -> dict[str, float]:
 
 def _replicas_s(variant: VariantId, counts: StepCounts, cost: Mapping[str, float]) -> float:
     """Return the host's time for new replicas in each step."""
-    has_new = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE) or not variant.values.get("cache_replicas", True)
+    has_new = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE) or not variant.values.get(
+        "cache_replicas", True
+    )
     return counts.model.modules * (counts.devices - 1) * cost[HostCost.REPLICATE_MODULE] * has_new
 
 

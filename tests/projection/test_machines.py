@@ -19,7 +19,7 @@ cached = cache(load_machine)
 EXPECTED = """
     8xV100-sxm 4xV100-sxm 8xV100-pcie 2xV100-pcie 4xT4-pcie 2xTITAN-RTX-nvlink 2xTITAN-RTX-pcie 8x2080Ti-pcie
     4x3090-pcie 8x3090-pcie 4x4090-pcie 4xA100-nvswitch 8xA100-nvswitch 8xA100-pcie 4xA100-sxm-40 8xH100-sxm 4xH100-sxm
-    8xH200-sxm 4xL4-pcie 8xP100-sxm 2x8xA100-100gb 2x8xV100-100gb 2x8xV100-4x100gb
+    8xB200-sxm 4xL40S-pcie 8xMI300X 8xH200-sxm 4xL4-pcie 8xP100-sxm 2x8xA100-100gb 2x8xV100-100gb 2x8xV100-4x100gb
 """
 
 

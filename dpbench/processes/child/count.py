@@ -35,7 +35,7 @@ from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import scratch_of, use_folder
 from dpbench.projection.collectives import bytes_by_link
-from dpbench.projection.mid_case import projected_ns
+from dpbench.projection.on_machines import projected_ns
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 

@@ -105,7 +105,7 @@ def _check_roles(links: Fields, routes: Routes) -> None:
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
 _PARTS = "parts"
-_PEAKS = ("float32", "tf32")
+_PEAKS = ("float32", "tf32", "bfloat16")
 
 
 def machine_names() -> tuple[str, ...]:
