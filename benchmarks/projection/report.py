@@ -13,11 +13,11 @@ _HEAD = """# The projection beside published figures
 others measured and published. Each row is predicted with the constants and errors of the other tables alone.
 
 The published step of one device is given, and it sets the speed of computation. Steps on several devices are predicted.
-Two ranges in `dpbench/machines/parts.toml` quote rows of this page: `overlap`, which the sum does not read, and the
-bandwidth of `nvlink2` (hf-titan).
+One range in `dpbench/machines/parts.toml` quotes a row of this page: the bandwidth of `nvlink2` (hf-titan).
 
 One choice was made with the rows known. The stock wrapper's weights and gradients go over NCCL's ring where NVLink
 joins the devices, and over PCIe as the copies are counted. With the ring, vertex-t4 would be 7 % lower.
+On eight devices the counted copies take 4 times as long as the ring would, and no row tests which is right.
 """
 _AIMS = """\
 The replay of recorded steps, which this sum replaced, had for DDP a median error of 4.2 % and 30.0 % at worst, and for

@@ -1,7 +1,7 @@
 """The sums of several variants on one machine, compared, and what to use. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.projection.fitted import Fitted
@@ -13,7 +13,9 @@ _LEAST_PART = 0.005
 """A part with a smaller share of the step is not worth a word."""
 _TESTED = frozenset({Part.INPUT, Part.COMPUTE, Part.BESIDE, Part.OUTPUTS})
 _TESTED_COPIES = frozenset({Part.WEIGHTS, Part.GRADIENTS})
-"""These parts are tested for `torch_dp` and `ddp`."""
+"""These parts are tested for `ddp`, and for `torch_dp` on at most `_TESTED_LANES` devices."""
+_TESTED_LANES = 4
+_ROUNDING = 1e-6
 _GIB = 2.0**30
 _WHOLE = 100
 
@@ -96,7 +98,7 @@ def rests_on(slower: ProjectedRow, faster: ProjectedRow) -> Part | None:
     for part, seconds in _untested(slower.variant, slower.sum).items():
         untested[part] = untested.get(part, 0.0) + seconds
     gap = slower.sum.step_s - faster.sum.step_s
-    if not untested or gap - sum(untested.values()) > 0:
+    if not untested or gap - sum(untested.values()) > _ROUNDING * slower.sum.step_s:
         return None
     return max(untested, key=lambda part: untested[part])
 
@@ -105,7 +107,8 @@ def _untested(variant: VariantId, found: StepSum) -> dict[Part, float]:
     """Return the parts of the step that no published row tests. No row is bound by its host."""
     if found.bound_by is Part.HOST:
         return {Part.HOST: found.host_s}
-    has_rows = variant.name in (VariantName.SINGLE, VariantName.TORCH_DP, VariantName.DDP)
+    has_rows = variant.name in (VariantName.SINGLE, VariantName.DDP)
+    has_rows |= variant.name is VariantName.TORCH_DP and found.devices <= _TESTED_LANES
     tested = _TESTED | (_TESTED_COPIES if has_rows else frozenset())
     return {part: seconds for part, seconds in found.parts.items() if part not in tested}
 
@@ -125,7 +128,8 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
     assert best.sum is not None
     assert best.speed_up is not None
     rivals = [row for row in found[1:] if row.sum and ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
-    names = " and ".join(str(row.variant) for row in (best, *rivals))
+    *others, last = (str(row.variant) for row in (best, *rivals))
+    names = f"{', '.join(others)} and {last}"
     head = f"the best is not decided between {names}: {best.variant} has" if rivals else f"use {best.variant}:"
     text = f"On {machine} {head} {_rate(best.sum.batch / best.sum.step_s)} items a second"
     text += f"; its step takes {_times(_inverse(best.speed_up, best.sum.devices))} that of one device with its share"
@@ -154,7 +158,7 @@ def with_rows(
 ) -> tuple[ProjectedRow, ...]:
     """Return a row for each variant, in the given order. A text in place of a sum is the reason."""
     return tuple(
-        replace(ProjectedRow(variant, None), reason=found)
+        ProjectedRow(variant, None, reason=found)
         if isinstance(found, str)
         else row_of(variant, found, single, fitted, knows_one=knows_one)
         for variant, found in sums.items()

@@ -97,7 +97,8 @@ def merge(counts: Sequence[StepCounts]) -> AffineCounts:
         line = _line(first, last, (other.batch - first.batch) / (last.batch - first.batch))
         for name in line.keys() | other.numbers.keys():
             value = other.numbers.get(name, 0.0)
-            if abs(value - line.get(name, 0.0)) > _RELATIVE * max(abs(value), 1.0):
+            is_exact = not name.startswith("memory/")  # blocks are rounded up
+            if is_exact and abs(value - line.get(name, 0.0)) > _RELATIVE * max(abs(value), 1.0):
                 off.add(name)
     return AffineCounts(first, last, tuple(sorted(off)))
 
@@ -132,7 +133,7 @@ def count_step(recording: Recording, batch: int, peak_bytes: Mapping[int, int] |
     found.update({f"early/{cost}": number for cost, number in _early(recording).items()})
     found["turns"] = _turns(recording)
     ready = tuple(event.size_bytes for event in recording.events if isinstance(event, GradientReady))
-    return StepCounts(recording.devices, batch, dict(found | largest), recording.model, ready)
+    return StepCounts(recording.devices, batch, {**found, **largest}, recording.model, ready)
 
 
 def _work(event: Operator, phase: Phase, *, is_new: bool) -> dict[str, int]:

@@ -260,13 +260,12 @@ def _all_reduce_s(size_bytes: float, messages: int, machine: Machine) -> float:
 
 def _ring_s(size_bytes: float, messages: float, machine: Machine) -> float:
     """Return the time of one round of NCCL's ring, by its own formula and constants for the protocol Simple."""
-    if machine.ring is None or not (size_bytes or messages):
+    ring = machine.ring
+    if ring is None:
         return 0.0
-    far = machine.ring.machines - 1
-    hops = (machine.devices - 1 - far) * machine.nccl["ring_hop_simple"].mid
-    if far:
-        hops += far * machine.nccl["ring_network_simple"].mid
-    return size_bytes / machine.ring.bus_bandwidth.mid + messages * (machine.nccl["ring_base_simple"].mid + hops)
+    far = ring.machines - 1
+    latency = ring.base.mid + (machine.devices - 1 - far) * ring.step.mid + far * ring.far_step.mid
+    return size_bytes / ring.bus_bandwidth.mid + messages * latency
 
 
 def _input_s(counts: StepCounts, machine: Machine) -> float:

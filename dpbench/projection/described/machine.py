@@ -115,11 +115,15 @@ class Ring:
     """What NCCL's rings run over.
 
     `bus_bandwidth` in bytes/s, of an all-reduce among n devices: 2 (n - 1) / n x bytes / time. `hop` names the kind of
-    a ring's step: ``nvlink`` or ``pcie``. With `machines` > 1, as many steps are over the network.
+    a ring's step: ``nvlink`` or ``pcie``. With `machines` > 1, as many steps are over the network. A message takes
+    `base`, and `step` for each step of the ring, or `far_step` over the network, in seconds.
     """
 
     bus_bandwidth: Quantity
     hop: str
+    base: Quantity
+    step: Quantity
+    far_step: Quantity
     machines: int = 1
 
 
@@ -129,9 +133,7 @@ class Machine:
 
     `devices` is the number of devices of all machines together. `links` maps the name of each direction
     of a link to one of `kinds`, whose links share their parameters. `routes` maps a pair (source, destination) to the
-    links that a copy takes; None stands for the host. `ring` is None for a single device. `nccl` holds
-    NCCL's constants by name, and `overlap` by what factor operators are slower while a collective runs. `skew` is by
-    what factor the slowest of several processes is slower than the others.
+    links that a copy takes; None stands for the host. `ring` is None for a single device.
     """
 
     name: str
@@ -142,9 +144,6 @@ class Machine:
     kinds: Mapping[str, LinkKind]
     routes: Mapping[tuple[int | None, int | None], tuple[str, ...]]
     ring: Ring | None
-    nccl: Mapping[str, Quantity]
-    overlap: Quantity
-    skew: Quantity
     notes: tuple[str, ...] = field(default=())
 
     def parameters(self) -> dict[str, Quantity]:
@@ -158,6 +157,6 @@ class Machine:
         for name, kind in self.kinds.items():
             found |= {f"link.{name}.bandwidth": kind.bandwidth, f"link.{name}.latency": kind.latency}
         if self.ring is not None:
-            found["ring.bus_bandwidth"] = self.ring.bus_bandwidth
-        found |= {f"nccl.{name}": value for name, value in self.nccl.items()}
-        return found | {"overlap": self.overlap, "skew": self.skew}
+            found |= {"ring.bus_bandwidth": self.ring.bus_bandwidth, "ring.base": self.ring.base}
+            found |= {"ring.step": self.ring.step, "ring.far_step": self.ring.far_step}
+        return found
