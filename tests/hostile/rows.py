@@ -31,7 +31,6 @@ _ELASTIC = (
     (("--hang-timeout=soon",), "hang-timeout: 'soon' is no duration"),
     (("--checkpoints=/proc/none",), "checkpoints: '/proc/none' cannot be written: "),
 )
-_T4 = "--machine=4xT4-pcie"
 _TRACE = (
     (("mlp/smal",), "workloads: 'mlp/smal'"),
     (("mlp/small,convnet/base",), "workload: 2 of them; allowed: one"),
@@ -42,10 +41,6 @@ _TRACE = (
     (("mlp/small", "--devices=sim*80"), "more than the simulator can do"),
     (("mlp/small", "--devices=sim*4", "--batch=2"), "less than one item for each of the 4 lanes"),
     (("mlp/small", "--variants=best"), "variants: 'best'"),
-    (("mlp/small", "--machine=nowhere"), "machine: 'nowhere' is unknown"),
-    (("mlp/small", _T4, "--devices=cpu*2"), r"devices: 'cpu\*2' with --machine"),
-    (("mlp/small", _T4, "--batch=63"), "batch: 63 items on 4 devices"),
-    (("mlp/small", _T4, "--variants=fsdp"), "'fsdp' has no rule for a projection"),
 )
 
 
