@@ -20,8 +20,8 @@ joins the devices, and over PCIe as the copies are counted. With the ring, verte
 On eight devices the counted copies take 4 times as long as the ring would, and no row tests which is right.
 """
 _AIMS = """\
-The replay of recorded steps, which this sum replaced, had for DDP a median error of 4.2 % and 30.0 % at worst, and for
-DataParallel 7.1 % and 7.6 %. Without the step of one device, it had 20.3 % and 37.4 % for DDP.
+A replay of recorded steps was tried before. Its median error was 4.2 % for DDP and 30.0 % at worst. For DataParallel it
+was 7.1 % and 7.6 %. Without the step of one device, it had 20.3 % and 37.4 % for DDP.
 """
 _CONSTANTS = """\
 | constant | value | from |

@@ -1,5 +1,6 @@
 """The command `dpbench project`: step times on machines that are only described."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.outside import quoted
 
-_UNITS = {"loader": "items a second", "one_device": "milliseconds"}
+_UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"
 
 
@@ -57,7 +58,7 @@ def project(
         raise ProjectionError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
     machines = [load_machine(name) for name in split_list(machine)]
     chosen = _variants(variants)
-    _check(workload, math, loader=loader, one_device=one_device)
+    _check(workload, math, {"loader": loader, "one-device": one_device})
     size = None if batch is None else _batch(batch)
     for each in machines:
         check_batch(each.devices if size is None else size, each.devices)
@@ -91,7 +92,7 @@ def _variants(text: str) -> list[VariantId]:
         raise ProjectionError(f"variants: {error}") from None
 
 
-def _check(workload: str, math: str, **numbers: float | None) -> None:
+def _check(workload: str, math: str, numbers: Mapping[str, float | None]) -> None:
     try:
         parse_workload(workload)
     except ValueError as error:
