@@ -1,7 +1,7 @@
 """Draw the README's pictures from committed records: results/pictures/*.svg. `make pictures` runs it.
 
     results/pictures/records.jsonl    sweep benchmarks/sweeps/pictures.toml, on a quiet machine
-    results/pictures/projection.json  project transformer/small --machine 4xV100-sxm --batch 128 --json
+    results/pictures/projection.json  project transformer/small --machine 4xV100-sxm --batch 32 --json
               │
     the page's charts ──> Vega in a headless Chromium ──> SVG, light and dark in one file
 

@@ -122,7 +122,7 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
     fitting = [row for row in several if row.sum is not None and row.sum.fits is not False]
     found = sorted(fitting, key=_time_of)
     if not found:
-        reason = "fits into memory" if several else "could be projected"
+        reason = "fits into memory; take a smaller batch" if several else "could be projected"
         return f"On {machine} no scheme for several devices {reason}."
     best = found[0]
     assert best.sum is not None

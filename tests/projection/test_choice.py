@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_named_and_not_advised():
     found = rows(tuned=made(0.05, memory_bytes=2.0**31), ddp=made(memory_bytes=1e8))
     assert advice(found, "M", SURE).startswith("On M use ddp")
     assert memory_notes(found) == ["tuned does not fit: a device needs 2.0 GiB of 0.9 GiB"]
-    assert advice(found[:1], "M", SURE) == "On M no scheme for several devices fits into memory."
+    assert advice(found[:1], "M", SURE) == "On M no scheme for several devices fits into memory; take a smaller batch."
 
 
 def test_a_variant_without_a_sum_has_its_reason():
