@@ -136,6 +136,24 @@ def count_step(recording: Recording, batch: int, peak_bytes: Mapping[int, int] |
     return StepCounts(recording.devices, batch, {**found, **largest}, recording.model, ready)
 
 
+def bytes_by_link(counts: StepCounts) -> dict[str, int]:
+    """Return the bytes over each link, such as ``sim:0->sim:1``, if rings carry the weights and the gradients.
+
+    A ring visits the devices in their order, and loads each hop once.
+    """
+    found = Counter[str]()
+    for name, size in counts.below("sent").items():
+        purpose, source, destination, number = name.split("/")
+        if number != "bytes" or purpose == "input":
+            continue
+        if purpose == "weights":
+            source = str(int(destination) - 1)
+        elif purpose == "gradients":
+            destination = str(int(source) - 1)
+        found[f"sim:{source}->sim:{destination}"] += int(size)
+    return dict(sorted(found.items()))
+
+
 def _work(event: Operator, phase: Phase, *, is_new: bool) -> dict[str, int]:
     """Return what an operator costs its device. The optimiser has one kernel for all operators of a name."""
     kind, place = kind_of(event.name), f"work/{event.device}/{phase}"

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.projection.described.machine import Kind
-from dpbench.projection.step_counts import AffineCounts, count_step, kind_of, merge
+from dpbench.projection.step_counts import AffineCounts, StepCounts, bytes_by_link, count_step, kind_of, merge
 from dpbench.records.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording
 from tests.projection.small_machine import copy, operator
 
@@ -42,6 +42,14 @@ def test_copies_have_a_purpose():
     assert (sent["weights/0/1/messages"], sent["weights/0/1/largest"]) == (2, 500)
     assert sent["input/host/1/bytes"] == sent["outputs/1/0/bytes"] == sent["output_gradients/0/1/bytes"] == 1000
     assert sent["gradients/1/0/bytes"] == 800
+
+
+def test_a_ring_loads_each_hop_once():
+    sent = {f"sent/{purpose}/{a}/{b}/bytes": 10.0 for purpose in ("weights", "outputs") for a, b in ((0, 1), (0, 2))}
+    sent |= {"sent/gradients/2/0/bytes": 7.0, "sent/gradients/1/0/bytes": 7.0, "sent/input/host/1/bytes": 5.0}
+    assert bytes_by_link(StepCounts(3, 3, sent, FACTS)) == {
+        "sim:0->sim:1": 20, "sim:0->sim:2": 10, "sim:1->sim:2": 10, "sim:1->sim:0": 7, "sim:2->sim:1": 7,
+    }  # fmt: skip
 
 
 def test_work_is_by_device_phase_and_kind():

@@ -1,7 +1,6 @@
 """A described machine: its devices, its host, and the links between them. Pure.
 
-Every number is a `Quantity`: low, mid and high in SI units, with its source. `Machine.parameters` names all of them. A
-projection draws a value for each name, so two links of one kind always have the same bandwidth.
+Every number is a `Quantity`: low, mid and high in SI units, with its source.
 """
 
 from collections.abc import Mapping
@@ -145,18 +144,3 @@ class Machine:
     routes: Mapping[tuple[int | None, int | None], tuple[str, ...]]
     ring: Ring | None
     notes: tuple[str, ...] = field(default=())
-
-    def parameters(self) -> dict[str, Quantity]:
-        """Return every quantity by its name, such as ``link.pcie.bandwidth`` or ``host.backward``."""
-        found = {f"device.{name}": peak for name, peak in self.device.peaks.items()}
-        found |= {"device.bandwidth": self.device.bandwidth, "device.gap": self.device.gap}
-        found |= {"device.factor": self.device.factor, "host.factor": self.host.factor}
-        found |= {f"flop_efficiency.{kind}": self.device.flop_efficiency[kind] for kind in FLOP_KINDS}
-        found |= {f"byte_efficiency.{kind}": value for kind, value in self.device.byte_efficiency.items()}
-        found |= {f"host.{cost}": value for cost, value in self.host.costs.items()}
-        for name, kind in self.kinds.items():
-            found |= {f"link.{name}.bandwidth": kind.bandwidth, f"link.{name}.latency": kind.latency}
-        if self.ring is not None:
-            found |= {"ring.bus_bandwidth": self.ring.bus_bandwidth, "ring.base": self.ring.base}
-            found |= {"ring.step": self.ring.step, "ring.far_step": self.ring.far_step}
-        return found
