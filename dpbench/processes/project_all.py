@@ -98,5 +98,7 @@ class _Projector:
         off = [(variant, counts.not_affine) for (variant, _), counts in self._counted.items() if counts.not_affine]
         found = [f"{variant}: not affine in the batch: {', '.join(names[:3])}" for variant, names in off]
         if self._setting.math == "bf16":
-            found.append("bf16: no published step tests autocast; products in bf16, most tensors with half the bytes")
+            found.append("bf16: no published step tests autocast, and the memory is that of float32")
+            if "bfloat16" not in self._machine.device.peaks:
+                found.append(f"bf16: {self._machine.device.name} has no peak for it; float32 is taken")
         return found

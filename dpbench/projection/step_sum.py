@@ -115,10 +115,11 @@ def sum_step(variant: VariantId, counts: StepCounts, single: StepCounts, machine
     if is_ddp:
         parts[Part.COMPUTE] += speed * _bucket_copies_s(counts, machine)
         parts |= _ddp(counts, machine, setting, compute)
-        hidden = _all_reduce_s(sum(counts.gradient_bytes), _buckets(counts, setting), machine) - parts[Part.GRADIENTS]
+        sent = _all_reduce_s(sum(counts.gradient_bytes), len(_bucket_ends(counts, setting)), machine)
+        hidden = sent - parts[Part.GRADIENTS]
     elif not is_single:
-        sent, hidden = _lanes(variant, counts, machine, setting, compute)
-        parts |= sent
+        own, hidden = _lanes(variant, counts, machine, setting, compute)
+        parts |= own
     if is_ddp or variant.takes_nccl_route:
         parts[Part.BESIDE] = setting.fitted.beside * parts[Part.COMPUTE]
     devices = 1 if is_single else machine.devices
@@ -131,7 +132,7 @@ def sum_step(variant: VariantId, counts: StepCounts, single: StepCounts, machine
         devices,
         batch,
         {part: seconds for part, seconds in parts.items() if seconds > 0},
-        host_s(variant, counts, machine),
+        host_s(variant, counts, machine, setting),
         max(hidden, 0.0),
         0.0 if items_per_s is None else batch / items_per_s,
         memory,
@@ -147,8 +148,8 @@ def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> d
     found = {}
     for phase in Phase:
         place = ("work", device, phase)
-        half = math == "bf16" and phase != Phase.OPTIMISER
-        seconds = counts.below("work", device, phase).get("kernels", 0.0) * machine.device.gap.mid
+        half = math == "bf16" and "bfloat16" in machine.device.peaks and phase != Phase.OPTIMISER
+        seconds = counts.below(*place).get("kernels", 0.0) * machine.device.gap.mid
         for kind, number in counts.below(*place, "bytes").items():
             speed = machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind(kind)].mid
             seconds += number / (2 if half and kind in _AUTOCAST else 1) / speed
@@ -156,18 +157,18 @@ def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> d
             peak = machine.device.peaks[_format(machine, math, Kind(kind))].mid
             seconds += number / (peak * machine.device.flop_efficiency[Kind(kind)].mid)
         if half and phase == Phase.FORWARD:
-            weights = counts.model.parameter_bytes / 4
-            speed = machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid
-            seconds += _CAST_BYTES * weights / speed
+            seconds += _CAST_BYTES * counts.model.parameter_bytes / 4 / _moved_per_s(machine)
         found[phase.value] = seconds
     return found
 
 
 def _bucket_copies_s(counts: StepCounts, machine: Machine) -> float:
     """Return the time to copy each gradient into its bucket and out of it, reading and writing."""
-    return (
-        4 * sum(counts.gradient_bytes) / (machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid)
-    )
+    return 4 * sum(counts.gradient_bytes) / _moved_per_s(machine)
+
+
+def _moved_per_s(machine: Machine) -> float:
+    return machine.device.bandwidth.mid * machine.device.byte_efficiency[Kind.MOVE].mid
 
 
 def has_tensor_format(machine: Machine, math: str) -> bool:
@@ -186,8 +187,8 @@ def _format(machine: Machine, math: str, kind: Kind) -> str:
 def _speed(single: StepCounts, machine: Machine, setting: Setting) -> float:
     """Return what multiplies the times of operators: from the measured step of one device, or as fitted."""
     if setting.one_device_s is None:
-        fitted = setting.fitted
-        return fitted.speed_tf32 if has_tensor_format(machine, setting.math) else fitted.speed_float32
+        fitted, factor = setting.fitted, machine.device.factor.mid
+        return factor * (fitted.speed_tf32 if has_tensor_format(machine, setting.math) else fitted.speed_float32)
     computed = sum(compute_s(single, HOME, machine, setting.math).values())
     return max(setting.one_device_s - _input_s(single, machine), 0.0) / computed
 
@@ -247,10 +248,6 @@ def _bucket_ends(counts: StepCounts, setting: Setting) -> list[int]:
             ends.append(position)
             held, limit = 0.0, setting.bucket_bytes
     return ends + [len(counts.gradient_bytes) - 1] * bool(held)
-
-
-def _buckets(counts: StepCounts, setting: Setting) -> int:
-    return len(_bucket_ends(counts, setting))
 
 
 def _all_reduce_s(size_bytes: float, messages: int, machine: Machine) -> float:
@@ -317,7 +314,7 @@ def _messages(purpose: str, counts: StepCounts) -> float:
 # Host
 
 
-def host_s(variant: VariantId, counts: StepCounts, machine: Machine) -> float:
+def host_s(variant: VariantId, counts: StepCounts, machine: Machine, setting: Setting) -> float:
     """Return the time of the host's calls: threads of a forward share the interpreter, those of a backward do not."""
     cost = {name.value: quantity.mid * machine.host.factor.mid for name, quantity in machine.host.costs.items()}
     if variant.values.get("graphs"):
@@ -325,7 +322,7 @@ def host_s(variant: VariantId, counts: StepCounts, machine: Machine) -> float:
     step = cost[HostCost.STEP] + cost[HostCost.BACKWARD_START]
     step += counts.model.parameters * cost[HostCost.OPTIMISER_PARAMETER] + _replicas_s(variant, counts, cost)
     if variant.name is VariantName.DDP:
-        step += len(_bucket_ends(counts, Setting())) * cost[HostCost.COLLECTIVE]
+        step += len(_bucket_ends(counts, setting)) * cost[HostCost.COLLECTIVE]
     threads = _threads(counts, Phase.FORWARD)
     lanes = [calls for thread, calls in threads.items() if thread != MAIN]
     native = [calls.get(HostCost.FORWARD_NATIVE, 0.0) * cost[HostCost.FORWARD_NATIVE] for calls in lanes]
