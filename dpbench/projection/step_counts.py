@@ -11,12 +11,13 @@ A number has a name of words with slashes::
     memory/0                             the most bytes that device 0 holds
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind
 from dpbench.records.counts import Phase
@@ -75,16 +76,15 @@ class AffineCounts:
 
     def text(self) -> str:
         """Return the JSON that `parse` reads."""
-        return json.dumps(asdict(self))
+        return _JSON.dump_json(self).decode()
 
-    @classmethod
-    def parse(cls, text: str) -> "AffineCounts":
+    @staticmethod
+    def parse(text: str) -> "AffineCounts":
         """Return what `text` wrote. Raise ValueError for any other text."""
-        try:
-            found = json.loads(text)
-            return cls(_counts(found["first"]), _counts(found["last"]), tuple(found["not_affine"]))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not the counts of a step: {error}") from None
+        return _JSON.validate_json(text)
+
+
+_JSON = TypeAdapter(AffineCounts)
 
 
 def merge(counts: Sequence[StepCounts]) -> AffineCounts:
@@ -220,17 +220,9 @@ def _end(device: int | None) -> str:
 
 
 def _line(first: StepCounts, last: StepCounts, share: float) -> dict[str, float]:
-    return dict(_on_line(first.numbers, last.numbers, share))
-
-
-def _on_line(first: Mapping[str, float], last: Mapping[str, float], share: float) -> Iterator[tuple[str, float]]:
-    for name in sorted(first.keys() | last.keys()):
-        begin, end = first.get(name, 0.0), last.get(name, 0.0)
-        yield name, max(begin + (end - begin) * share, 0.0)
-
-
-def _counts(found: Mapping[str, Any]) -> StepCounts:
-    model = found["model"]
-    facts = ModelFacts(**{**model, "parameter_sizes": tuple(model["parameter_sizes"])})
-    numbers = {str(name): float(value) for name, value in found["numbers"].items()}
-    return StepCounts(found["devices"], found["batch"], numbers, facts, tuple(found["gradient_bytes"]))
+    """Return the numbers on the line through two batches."""
+    found = dict[str, float]()
+    for name in sorted(first.numbers.keys() | last.numbers.keys()):
+        begin, end = first.numbers.get(name, 0.0), last.numbers.get(name, 0.0)
+        found[name] = max(begin + (end - begin) * share, 0.0)
+    return found

@@ -100,7 +100,7 @@ def test_a_third_batch_names_what_is_not_on_the_line():
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"first": 1, "last": 2, "not_affine": []}'])
 def test_other_texts_are_refused(text):
-    with pytest.raises(ValueError, match=r"Expecting|not the counts"):
+    with pytest.raises(ValueError, match="validation error"):
         AffineCounts.parse(text)
 
 

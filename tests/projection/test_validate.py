@@ -152,3 +152,12 @@ def test_the_page_has_the_rows_and_their_sums(outcomes):
         assert line in lines, RENEW
     for each in claimed(outcomes):
         assert sum(each.words in line for line in lines) >= 1, RENEW
+
+
+def test_the_pages_say_how_many_rows_are_inside(outcomes):
+    totals = {total.name: total for total in totals_of(outcomes)}
+    ddp, stock = totals["DDP: the sum"], totals["DataParallel: the sum"]
+    said = f"{ddp.inside} of {ddp.cases} DDP steps and {stock.inside} of {stock.cases} DataParallel steps"
+    root = PAGE.parents[1]
+    for path in (root / "README.md", root / "dpbench" / "projection" / "MODEL.md"):
+        assert said in " ".join(path.read_text().split()), path
