@@ -326,7 +326,7 @@ def host_s(variant: VariantId, counts: StepCounts, machine: Machine, setting: Se
     threads = _threads(counts, Phase.FORWARD)
     lanes = [calls for thread, calls in threads.items() if thread != MAIN]
     native = [calls.get(HostCost.FORWARD_NATIVE, 0.0) * cost[HostCost.FORWARD_NATIVE] for calls in lanes]
-    forward = _cost_s(threads.get(MAIN, {}), cost) + sum(_cost_s(calls, cost) for calls in lanes)
+    forward = _cost_s(_main_calls(variant, threads.get(MAIN, {})), cost) + sum(_cost_s(calls, cost) for calls in lanes)
     if variant.values.get("dispatch") == "interleaved":
         forward += counts.numbers["turns"] * 2 * cost[HostCost.LOCK_HANDOVER]
     elif lanes:
@@ -359,7 +359,7 @@ def _early_s(variant: VariantId, counts: StepCounts, machine: Machine) -> float:
         launch = cost[HostCost.FORWARD_PYTHON] + cost[HostCost.GRAPH_LAUNCH]
         nodes = counts.below("work", counts.devices - 1, Phase.FORWARD).get("kernels", 0.0)
         return _cost_s(_prelude(counts), cost) + counts.devices * (launch + nodes * cost[HostCost.GRAPH_NODE])
-    return _cost_s(counts.below("early"), cost) + _replicas_s(variant, counts, cost)
+    return _cost_s(_main_calls(variant, counts.below("early")), cost) + _replicas_s(variant, counts, cost)
 
 
 def _prelude(counts: StepCounts) -> dict[str, float]:
@@ -370,10 +370,17 @@ def _prelude(counts: StepCounts) -> dict[str, float]:
 
 def _replicas_s(variant: VariantId, counts: StepCounts, cost: Mapping[str, float]) -> float:
     """Return the host's time for new replicas in each step."""
-    has_new = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE) or not variant.values.get(
-        "cache_replicas", True
-    )
-    return counts.model.modules * (counts.devices - 1) * cost[HostCost.REPLICATE_MODULE] * has_new
+    return counts.model.modules * (counts.devices - 1) * cost[HostCost.REPLICATE_MODULE] * _has_new_replicas(variant)
+
+
+def _has_new_replicas(variant: VariantId) -> bool:
+    is_stock = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE)
+    return is_stock or not variant.values.get("cache_replicas", True)
+
+
+def _main_calls(variant: VariantId, calls: Mapping[str, float]) -> dict[str, float]:
+    """Return the calls of the main thread's forward. The cost of a new replica has its views."""
+    return {name: number for name, number in calls.items() if name != HostCost.VIEW or not _has_new_replicas(variant)}
 
 
 def _threads(counts: StepCounts, phase: Phase) -> dict[int, dict[str, float]]:

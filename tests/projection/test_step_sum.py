@@ -126,8 +126,9 @@ def test_the_last_device_starts_when_the_host_has_reached_it_unless_it_runs_ahea
     counts = lanes({("weights", 0, 1): [10**7]}, **{"early/copy": 5000})
     assert ms(summed(TUNED, counts)) == {"COMPUTE": 32, "WEIGHTS": 1, "START": 4}
     assert ms(summed(TUNED, counts, ahead=True)) == {"COMPUTE": 32, "WEIGHTS": 1}
-    stock = summed(STOCK, lanes({}))
-    assert ms(stock)["START"] == 0.01  # replicas of ten modules on one device
+    stock = summed(STOCK, lanes({}, **{"early/view": 500, "host/forward/0/view": 500}))
+    assert ms(stock)["START"] == 0.01  # replicas of ten modules on one device, with their views
+    assert stock.host_s == pytest.approx(1e-6 * (1 + 1 + MODEL.parameters + 10))
 
 
 def test_threads_share_the_interpreter_and_engines_do_not():
