@@ -1,13 +1,9 @@
 """Draw the README's pictures from committed records: results/pictures/*.svg. `make pictures` runs it.
 
     results/pictures/records.jsonl    sweep benchmarks/sweeps/pictures.toml, on a quiet machine
-    results/pictures/projection.json  project transformer/small --machine 4xV100-sxm --batch 128 --json
+    results/pictures/projection.json  project transformer/small --machine 4xV100-sxm --batch 32 --json
               │
     the page's charts ──> Vega in a headless Chromium ──> SVG, light and dark in one file
-
-    results/pictures/step-*.json.gz   `python -m benchmarks.pictures --record`
-              │
-    dpbench trace transformer/small --machine 4xV100-sxm --variants torch_dp,tuned --batch 128 ──> SVG
 
 The same records give the same files: the width of a text is computed from its letters, not measured with the fonts of
 the machine that draws. A new picture is one more entry in `pictures`.
@@ -27,12 +23,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from dpbench.cases.variants import VariantId, VariantName
-from dpbench.errors import WrongInputError
-from dpbench.processes.project_all import record_all
-from dpbench.processes.trace_all import trace_projected
-from dpbench.projection.affine import AffineStep
-from dpbench.projection.described.machine_file import load_machine
+from dpbench.cases.variants import VariantName
 from dpbench.records.record import Environment, Record
 from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
 from dpbench.report.page.charts.times import ablation, throughput_here
@@ -41,18 +32,10 @@ from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import CONFIG
-from dpbench.report.trace.picture import svg as trace_svg
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
 _FILES = ("records.jsonl", "projection.json")
-_STEPS = "step-{variant}-{lanes}.json.gz"
-_TRACED = "transformer/small"
-_TRACED_BATCH = 128
-_TRACED_ON = "4xV100-sxm"
-_STOCK, TUNED = VariantId(VariantName.TORCH_DP), VariantId(VariantName.TUNED)
-TRACED_WAYS = {TUNED: [VariantId("tuned[dispatch=threads,route=chain]")]}
-"""The way of tuned with the shortest step on this machine, as `dpbench project` says."""
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH_PX = 760
 _MARGIN_PX = 16
@@ -117,28 +100,9 @@ def pictures(folder: Path) -> dict[str, str]:
     found = read_inputs([path for name in _FILES if (path := folder / name).exists()])
     charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found)} if found.records else {}
     charts |= {"projection.svg": _projection(found)} if found.projections else {}
-    traced = {"trace.svg": _trace(folder)} if list(folder.glob(_STEPS.format(variant="*", lanes="*"))) else {}
-    if not charts and not traced:
+    if not charts:
         raise PictureError(f"{folder}: holds neither {' nor '.join(_FILES)}")
-    return dict(zip(charts, _drawn(charts.values()), strict=True)) | traced
-
-
-def _trace(folder: Path) -> str:
-    recorded = {}
-    for path in folder.glob(_STEPS.format(variant="*", lanes="*")):
-        _, variant, lanes = path.name.removesuffix(".json.gz").split("-")
-        way, *_ = TRACED_WAYS.get(VariantId(variant), [VariantId(variant)])
-        recorded[way, int(lanes)] = AffineStep.read(path)
-    machine = load_machine(_TRACED_ON)
-    found = trace_projected(machine, recorded, _TRACED, [_STOCK, TUNED], ways=TRACED_WAYS, batch=_TRACED_BATCH)
-    return trace_svg(found) + "\n"
-
-
-def record_steps(folder: Path) -> None:
-    """Record the steps of the trace into `folder`. Takes minutes, unless the user's cache has them."""
-    recorded = record_all(_TRACED, [_STOCK, TUNED], [load_machine(_TRACED_ON)], [TRACED_WAYS])
-    for (variant, lanes), step in recorded.items():
-        step.write(folder / _STEPS.format(variant=variant.name, lanes=lanes))
+    return dict(zip(charts, _drawn(charts.values()), strict=True))
 
 
 def _ladder(found: PageInputs) -> Chart:
@@ -162,7 +126,9 @@ def _projection(found: PageInputs) -> Chart:
     key = next(iter(panel.rows))
     rows = [row for row in panel.rows[key] if row["ms"] is not None]
     shown = Panel(panel.id, panel.title, panel.text, panel.columns, {key: rows}, panel.spec)
-    below = "Projected from a description, not measured on the machine. Lines: 90 % intervals with the model's error."
+    below = (
+        "Projected from a description, not measured on the machine. Lines: how far published steps are from their sums."
+    )
     return Chart(shown, key, f"Projected step: {panel.labels[key]}", [below, COMMON_ERROR, SINGLE_IS_A_SHARE])
 
 
@@ -260,14 +226,11 @@ def _finished(svg: str, colours: Mapping[str, tuple[str, str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="folder of the records and of the pictures")
-    parser.add_argument("--record", action="store_true", help="record the steps of the trace first")
     options = parser.parse_args()
     folder = options.folder
     try:
-        if options.record:
-            record_steps(folder)
         drawn = pictures(folder)
-    except (PictureError, WrongInputError) as error:
+    except PictureError as error:
         sys.exit(f"pictures: {error}")
     for name, svg in drawn.items():
         (folder / name).write_text(svg)

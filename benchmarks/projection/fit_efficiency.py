@@ -53,7 +53,6 @@ FEWEST = 20
 WIDER_IF_FEW = 1.15
 TENSORS = {"add": 3, "mul": 3}  # read and written; others 2
 FLOAT_BYTES = 4
-FEW = (0.2, 0.5, 1.0)
 # Kinds without labels: factors of the element-wise byte share.
 OF_ELEMENTWISE = {
     "convolution": (0.85, 1.0, 1.0),
@@ -140,8 +139,6 @@ def main() -> None:
         print(line("convolution", convolution, convolution_source(devices, found)))
         for kind in ("matmul", "batched_matmul"):
             print(line(kind, *kinds[kind]))
-        for kind in ("norm", "softmax", "elementwise", "reduction", "index", "move"):
-            print(line(kind, FEW, "our range, not fitted; its bytes count, not its FLOPs"))
         print(f"\n[efficiency.{group}.byte]")
         base = kinds["elementwise"][0]
         for kind, factors in OF_ELEMENTWISE.items():

@@ -1,39 +1,36 @@
-"""From a recorded step to the published one: where the batch is, which buffers are sent, and what is timed. Pure."""
+"""From the counts of a step to those of the published one: its batch, its buffers, and what it times. Pure."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.projection.row_file import Data, Series, Table
+from dpbench.projection.step_counts import StepCounts
 from dpbench.records.counts import Phase
-from dpbench.records.recording import Copy, Mark, RecordedEvent, Recording, Wait
+
+_INPUT = "sent/input/host/"
 
 
-def as_published(recording: Recording, table: Table, series: Series) -> Recording:
-    """Return the recording without what the published run lacks, and with what only that run has."""
-    events = list(recording.events)
-    model = recording.model
-    if not series.broadcast_buffers and model is not None:
+def as_published(counts: StepCounts, table: Table, series: Series) -> StepCounts:
+    """Return the counts without what the published run lacks, and with what only that run has."""
+    numbers, model = dict(counts.numbers), counts.model
+    if not series.broadcast_buffers:
         model = replace(model, buffer_bytes=0)
     if not series.optimiser:
-        end = next(i for i, event in enumerate(events) if isinstance(event, Mark) and event.name == Phase.OPTIMISER)
-        events = events[: end + 1]
-    if table.data is Data.DEVICE:
-        events = [event for event in events if not (isinstance(event, Copy) and event.source is None)]
-    elif table.data is Data.HOME:
-        events = list(_by_home(events, max(event.id for event in events) + 1))
-    return replace(recording, events=events, model=model)
+        model = replace(model, parameters=0)
+        numbers = {name: value for name, value in numbers.items() if Phase.OPTIMISER not in name.split("/")}
+    if table.data is not Data.LOADER:
+        inputs = {name: value for name, value in numbers.items() if name.startswith(_INPUT)}
+        numbers = {name: value for name, value in numbers.items() if name not in inputs}
+        if table.data is Data.HOME:
+            numbers |= _by_home(inputs)
+    return replace(counts, numbers=numbers, model=model)
 
 
-def _by_home(events: list[RecordedEvent], number: int) -> Iterator[RecordedEvent]:
-    """Yield the events, with a detour for each copy from the host to another device than 0.
-
-    ``host to 2`` becomes ``host to 0``, a wait of the copy's stream, and ``0 to 2``.
-    """
-    for event in events:
-        if isinstance(event, Copy) and event.source is None and event.destination != 0:
-            yield replace(event, id=number, destination=0, stream=0)
-            yield Wait(id=number + 1, stream=event.stream, after=(number,), thread=event.thread)
-            yield replace(event, source=0, inputs=(number,))
-            number += 2
-        else:
-            yield event
+def _by_home(inputs: dict[str, float]) -> dict[str, float]:
+    """Return the whole batch's way to device 0, and each share's way from there."""
+    found = dict[str, float]()
+    for name, value in inputs.items():
+        device, number = name.removeprefix(_INPUT).split("/")
+        found[f"{_INPUT}0/{number}"] = found.get(f"{_INPUT}0/{number}", 0.0) + value
+        if device != "0":
+            found[f"sent/scatter/0/{device}/{number}"] = value
+    return found

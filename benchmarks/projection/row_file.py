@@ -60,12 +60,14 @@ class Series(_Strict):
     """A model, and what was measured with it. `one_device_ms` calibrates; without it nothing is calibrated.
 
     `items` is the batch of each device. Without `optimiser`, the published time ends with the backward.
+    `one_device_from` is the table that `one_device_ms` was taken from, if it is another.
     """
 
     model: Text
     workload: Text
     items: Annotated[int, Field(ge=1)]
     one_device_ms: Positive | None = None
+    one_device_from: Text | None = None
     broadcast_buffers: bool = True
     bucket_mib: Positive = 25.0
     optimiser: bool = True

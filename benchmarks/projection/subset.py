@@ -31,7 +31,6 @@ def first_devices(machine: Machine, count: int) -> Machine:
         links=links,
         kinds={name: kind for name, kind in machine.kinds.items() if name in kinds},
         ring=ring,
-        nccl=machine.nccl if ring is not None else {},
     )
 
 

@@ -1,6 +1,6 @@
 """The command `dpbench project`: step times on machines that are only described."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,21 +13,19 @@ from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.processes.project_all import project_machine, record_all
+from dpbench.processes.project_all import count_for, project_machine
 from dpbench.processes.ways import ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
-from dpbench.projection.rules import ProjectionError, check_batch, rule_of
+from dpbench.projection.fitted import fitted
+from dpbench.projection.rules import MATHS, ProjectionError, check_batch, check_variant
+from dpbench.projection.step_sum import Setting
 from dpbench.records.run_path import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
-from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
-from dpbench.trace.perfetto import perfetto
-from dpbench.trace.projected import projected_trace
-from dpbench.trace.timeline import Source, Trace
 
+_UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"
-_MATHS = ("default", "float32", "tf32")
 
 
 def project(
@@ -36,20 +34,20 @@ def project(
     machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
     variants: Annotated[str, option("Such as single,torch_dp,tuned,ddp.", completes="variants")] = _VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 32 for each device by default.")] = None,
-    math: Annotated[str, option("default: convolutions in TF32 where the device can; float32; tf32.")] = "default",
+    math: Annotated[
+        str, option("default: convolutions in TF32 where the device can; float32; tf32; bf16: autocast.")
+    ] = "default",
     ahead: Annotated[
         bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")
     ] = False,
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
-    events: Annotated[
-        Path | None, option("Write the timeline of one variant on one machine, for Perfetto.", is_output=True)
-    ] = None,
+    one_device: Annotated[float | None, option("The measured step of one device with its share, in ms.")] = None,
     results: Annotated[Path, option("Folder for the page.")] = RESULTS,
     opens: Open = False,
     list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
     as_json: Json = False,
 ) -> ExitCode:
-    """Project step times on described machines, from steps that were recorded on simulated devices."""
+    """Project step times on described machines, as sums of what steps on simulated devices count."""
     from dpbench.report.page.inputs import PageInputs, parse_projections
 
     if list_machines:
@@ -60,27 +58,22 @@ def project(
         raise ProjectionError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
     machines = [load_machine(name) for name in split_list(machine)]
     chosen = _variants(variants)
-    _check(workload, math, loader)
-    if events is not None and (len(machines) > 1 or len(chosen) > 1):
-        raise ProjectionError("events: several variants or machines; allowed: one of each")
+    _check(workload, math, {"loader": loader, "one-device": one_device})
     size = None if batch is None else _batch(batch)
     for each in machines:
         check_batch(each.devices if size is None else size, each.devices)
     for variant in chosen:
-        rule_of(variant)
-    with waiting(Console(stderr=True), f"recording {workload}, unless it is cached"):
+        check_variant(variant)
+    with waiting(Console(stderr=True), f"counting a step of {workload} for each variant; about a minute, then cached"):
         ways = ways_of(chosen, machines)
-        recorded = record_all(workload, chosen, machines, ways)
+        counted = count_for(workload, chosen, machines, ways)
+    setting = Setting(
+        math, ahead, None if one_device is None else one_device / 1e3, loader_items_per_s=loader, fitted=fitted()
+    )
     found = [
-        project_machine(each, recorded, workload, chosen, ways=own, batch=size, math=math, ahead=ahead, loader=loader)
+        project_machine(each, counted, workload, chosen, ways=own, batch=size, setting=setting)
         for each, own in zip(machines, ways, strict=True)
     ]
-    if events is not None:
-        row = found[0].rows[0].projection
-        if row is None:
-            raise ProjectionError(f"events: {found[0].rows[0].reason}; allowed: a variant that can be projected")
-        trace = Trace(Source.PROJECTED, f"{workload} on {machine}", [projected_trace(variants, row)])
-        replace_text(events, json.dumps(perfetto(trace)))
     content = projections_json(found)
     show(content if as_json else projections_text(found))
     try:
@@ -99,15 +92,16 @@ def _variants(text: str) -> list[VariantId]:
         raise ProjectionError(f"variants: {error}") from None
 
 
-def _check(workload: str, math: str, loader: float | None) -> None:
+def _check(workload: str, math: str, numbers: Mapping[str, float | None]) -> None:
     try:
         parse_workload(workload)
     except ValueError as error:
         raise ProjectionError(f"workload: {error}") from None
-    if math not in _MATHS:
-        raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(_MATHS)}")
-    if loader is not None and not 1 / MOST <= loader <= MOST:
-        raise ProjectionError(f"loader: {loader} is not allowed; allowed: items a second, {1 / MOST:g} to {MOST:g}")
+    if math not in MATHS:
+        raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(MATHS)}")
+    for name, value in numbers.items():
+        if value is not None and not 1 / MOST <= value <= MOST:
+            raise ProjectionError(f"{name}: {value} is not allowed; allowed: {_UNITS[name]}, {1 / MOST:g} to {MOST:g}")
 
 
 def _batch(text: str) -> int:

@@ -13,12 +13,8 @@ from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.processes.project_all import record_all
 from dpbench.processes.run_sweep import machine_for
-from dpbench.processes.trace_all import trace_projected, trace_recorded, trace_simulated
-from dpbench.processes.ways import ways_of
-from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.rules import check_batch, rule_of
+from dpbench.processes.trace_all import trace_recorded, trace_simulated
 from dpbench.records.run_path import new_run_path
 from dpbench.records.store import StoreError
 from dpbench.report.progress import waiting
@@ -39,21 +35,18 @@ def trace(
     workload: Annotated[str, WORKLOAD],
     *,
     variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", completes="variants")] = _DEFAULT_VARIANTS,
-    batch: Annotated[str | None, option("Items in the global batch; 64 by default, 32 a device on --machine.")] = None,
+    batch: Annotated[str | None, option("Items in the global batch; 64 by default.")] = None,
     devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
-    machine: Annotated[str | None, option("A described machine, such as 4xV100-sxm, or its TOML file.")] = None,
     output: Annotated[Path, option("Folder for the picture and the Perfetto file.")] = RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
     """Show where the time of one step goes: a picture, a Perfetto file, and the critical path in words.
 
-    The step is projected on the --machine, simulated on sim*n, or else recorded by torch.profiler on this machine.
+    The step is simulated on sim*n, or else recorded by torch.profiler on this machine.
     """
-    if machine is not None and devices is not None:
-        raise TraceError(f"devices: {devices!r} with --machine; allowed: one of the two, a machine has its own devices")
     spec = from_options({"workloads": workload, "variants": variants, "batch": batch, "devices": devices})
     _check_one(spec)
-    found = _projected(spec, machine, has_batch=batch is not None) if machine is not None else _here(spec)
+    found = _traced(spec)
     picture, events = _write(found, output)
     show(trace_json(found) if as_json else trace_text(found))
     complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
@@ -81,20 +74,7 @@ def _check_one(spec: Spec) -> None:
             raise TraceError(f"{name}: {len(values)} of them; allowed: one")
 
 
-def _projected(spec: Spec, name: str, *, has_batch: bool) -> Trace:
-    machine = load_machine(name)
-    if has_batch:
-        check_batch(spec.batch[0], machine.devices)
-    for variant in spec.variants:
-        rule_of(variant)
-    with _working("recording the step on simulated devices, unless it is cached"):
-        (ways,) = ways_of(spec.variants, [machine])
-        recorded = record_all(spec.workloads[0], spec.variants, [machine], [ways])
-    batch = spec.batch[0] if has_batch else None
-    return trace_projected(machine, recorded, spec.workloads[0], spec.variants, ways=ways, batch=batch)
-
-
-def _here(spec: Spec) -> Trace:
+def _traced(spec: Spec) -> Trace:
     lanes = spec.devices[0] if spec.devices else ()
     if any(device.startswith("sim") for device in lanes):
         planned = plan_counts(spec)
@@ -117,6 +97,4 @@ def _working(text: str) -> AbstractContextManager[None]:
 
 def add_to(app: typer.Typer) -> None:
     """Add `trace` to the command line."""
-    app.command("trace", epilog=example("dpbench trace convnet/base --machine 4xV100-sxm --variants torch_dp,tuned"))(
-        trace
-    )
+    app.command("trace", epilog=example("dpbench trace mlp/small --devices 'sim*4' --variants torch_dp,tuned"))(trace)

@@ -124,7 +124,6 @@ def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
         table["nvswitch_links"], links = 1, dict.fromkeys(links, 1)
     elif links:
         table["nvlinks"] = [[*pair, count] for pair, count in links.items()]
-    table |= {"overlap": "nvlink" if rings_over_nvlink else "pcie", "skew": generation.board}
     table |= {"notes": notes_of(measured), **({"nccl": "tuning"} if devices > 1 else {})}
     table["device"] = _device(measured, parts, generation, stamp)
     table["links"] = _links(measured, parts, generation, links, stamp)
@@ -217,9 +216,7 @@ def _ring(
         one = (parts["link"][link] if isinstance(link, str) else link)["bandwidth"]
         rates = [share * one["mid"] * UNITS["bandwidth"]["GB/s"] for share in _RING_SHARES]
         bus = _number(rates, "bandwidth", "GB/s", "NCCL was not measured; 0.6 to 1 of one link between devices")
-    # NCCL's tuning.cc: LL128 over NVLink between Volta, A100 and later server cards alone.
-    major, minor = measured.capability or (0, 0)
-    return {"hop": hop, "ll128": hop == "nvlink" and major >= 7 and minor == 0, "bus_bandwidth": bus}
+    return {"hop": hop, "bus_bandwidth": bus}
 
 
 def _nvlinks(measured: Measured) -> dict[Pair, int]:

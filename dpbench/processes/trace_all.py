@@ -1,4 +1,4 @@
-"""One step of each variant: projected on a described machine, on simulated devices, or profiled on real ones."""
+"""One step of each variant: on simulated devices, or profiled on real ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,43 +9,19 @@ from pydantic import ValidationError
 from dpbench.cases.case import Case
 from dpbench.cases.devices import short_devices
 from dpbench.cases.plan import Skip
-from dpbench.cases.variants import VariantId
 from dpbench.processes.count_all import run_jobs
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher, launch
 from dpbench.processes.messages import CountJob, TraceJob, TraceRecord
-from dpbench.processes.project_all import Recorded, project_machine
 from dpbench.processes.start import child_command
-from dpbench.processes.ways import Ways
-from dpbench.projection.described.machine import Machine
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording
-from dpbench.trace.projected import projected_trace, simulated_trace
 from dpbench.trace.recorded import recorded_trace
+from dpbench.trace.simulated import simulated_trace
 from dpbench.trace.timeline import Source, Trace, VariantTrace
 
 TRACER = child_command("dpbench.processes.child.trace")
 _TIMEOUT_S = 300.0
-
-
-def trace_projected(
-    machine: Machine,
-    recorded: Recorded,
-    workload: str,
-    variants: Sequence[VariantId],
-    *,
-    ways: Ways | None = None,
-    batch: int | None = None,
-) -> Trace:
-    """Return the traces that `dpbench project` would give step times for. Raise ProjectionError."""
-    found = project_machine(machine, recorded, workload, variants, ways=ways, batch=batch)
-    traces = [
-        VariantTrace(str(row.variant), None, reason=row.reason)
-        if row.projection is None
-        else projected_trace(str(row.variant), row.projection)
-        for row in found.rows
-    ]
-    return Trace(Source.PROJECTED, f"{workload} on {machine.name}, batch {found.batch}", traces, found.notes)
 
 
 def trace_simulated(
@@ -77,7 +53,7 @@ def trace_recorded(
 def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
     variant = str(case.variant)
     if case.variant.is_per_rank:
-        reason = "has one process for each device; allowed: variants with one process, or --machine"
+        reason = "has one process for each device; allowed: variants with one process"
         return VariantTrace(variant, None, reason=reason)
     end = launch(TRACER, TraceJob(case=case).model_dump_json(), timeout_s)
     try:

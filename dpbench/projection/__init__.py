@@ -1,1 +1,1 @@
-"""What a step costs on a described machine: recorded steps, replayed. README.md explains the model."""
+"""What a step costs on a described machine: a sum of counts. MODEL.md explains it."""

@@ -7,18 +7,15 @@ A row is a thread of the host, a stream of a device, or a link. Spans of one row
     link up 1                           [the gradients]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-
-from dpbench.projection.replay.critical_path import walk_back
 
 
 class Source(StrEnum):
     """Where a timeline is from. A simulated one has an order and no times."""
 
-    PROJECTED = "projected"
     RECORDED = "recorded"
     SIMULATED = "simulated"
 
@@ -101,13 +98,12 @@ class VariantTrace:
     """A variant's timeline, or the `reason` why there is none.
 
     `step_s` is the time of a step, None if the source has no times. It may differ from the timeline's length: `notes`
-    say why. `hidden` is the share of the communication that the step does not wait for; only a projection knows it.
+    say why.
     """
 
     variant: str
     timeline: Timeline | None
     step_s: float | None = None
-    hidden: float | None = None
     notes: tuple[str, ...] = ()
     reason: str | None = None
 
@@ -120,6 +116,16 @@ class Trace:
     title: str
     variants: Sequence[VariantTrace]
     notes: tuple[str, ...] = ()
+
+
+def walk_back(finishes: Sequence[float], before: Callable[[int], Collection[int]]) -> list[int]:
+    """Return the path from the last finish back, the first one first. Of those `before` each, the last one is on it."""
+    at = max(range(len(finishes)), key=lambda i: finishes[i], default=None)
+    path: list[int] = []
+    while at is not None:
+        path.append(at)
+        at = max(before(at), key=lambda i: finishes[i], default=None)
+    return path[::-1]
 
 
 class RowNumbers:

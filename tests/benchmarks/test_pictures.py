@@ -1,13 +1,12 @@
 """The README's pictures: the committed files are what the committed records give, and they load nothing."""
 
-import json
 import re
 from random import Random
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pictures import FOLDER, TRACED_WAYS, TUNED, PictureError, pictures
+from benchmarks.pictures import FOLDER, PictureError, pictures
 from dpbench.records.record import to_line
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.making_page import ABLATIONS, LANES, _record, made_case
@@ -31,7 +30,7 @@ def test_the_committed_pictures_are_what_the_records_give(drawn):
 
 
 def test_a_picture_is_one_file_that_is_readable_in_light_and_dark(drawn):
-    for name, svg in ((name, svg) for name, svg in drawn.items() if name != "trace.svg"):
+    for name, svg in drawn.items():
         ElementTree.fromstring(svg)
         assert "<script" not in svg, name
         assert "var(" not in svg, name
@@ -40,20 +39,6 @@ def test_a_picture_is_one_file_that_is_readable_in_light_and_dark(drawn):
         assert set(re.findall(r'fill="(#\w{6})"', light)) - {"#ffffff"} <= set(re.findall(r'fill="(#\w{6})"', dark)), (
             name
         )
-
-
-def test_the_trace_of_stock_and_tuned_is_drawn_from_their_steps(drawn):
-    words = " ".join(texts(drawn["trace.svg"]))
-    assert "transformer/small on 4xV100-sxm, batch 128" in words
-    assert "Projected, not measured" in words
-    assert re.search(r"torch_dp: [\d.]+ s", words)
-    assert re.search(r"tuned: [\d.]+ s", words)
-    assert not re.search(r"(?:href|src)\s*=", drawn["trace.svg"])
-
-
-def test_tuned_is_traced_in_the_way_that_the_projection_chose():
-    (projected,) = json.loads((FOLDER / "projection.json").read_text())["projections"]
-    assert [note.partition(";")[0] for note in projected["notes"]] == [f"tuned: projected as {TRACED_WAYS[TUNED][0]}"]
 
 
 def test_the_ladder_and_the_ablation_are_drawn_from_records(tmp_path):

@@ -1,21 +1,29 @@
-"""`dpbench project`, with recorded steps of ResNet-50 in place of its recorder."""
+"""`dpbench project`, with committed counts of ResNet-50 in place of the simulator."""
 
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
+from benchmarks.projection.validate import HERE
 from dpbench import cli
+from dpbench.cases.variants import VariantId
 from dpbench.processes import project_all
-from dpbench.projection.affine import AffineStep
 from dpbench.projection.described.machine_file import machine_names
-from dpbench.projection.model_error import EXACT, model_error
-from tests.trace.trace_events import faults
+from dpbench.projection.fitted import Fitted, fitted
+from dpbench.projection.step_counts import AffineCounts
 
-STEPS = Path(__file__).parents[2] / "benchmarks" / "projection" / "recordings"
 VARIANTS = ("--variants", "single,torch_dp,ddp")
+
+
+def counted(workload, steps):
+    """Return the counts of torch_dp on four lanes, or of one device."""
+    name = {1: "single-1", 4: "torch_dp-4"}
+    return {
+        step: AffineCounts.parse((HERE / "counts" / f"resnet50_plain-{name[step[1]]}.json").read_text())
+        for step in steps
+    }
 
 
 @pytest.fixture
@@ -25,12 +33,11 @@ def call(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "160")
     asked = []
 
-    def recorded(workload, variant, lanes):
-        asked.append((workload, str(variant), lanes))
-        name = "single-1" if lanes == 1 else "torch_dp-4"
-        return AffineStep.read(STEPS / f"resnet50_plain-{name}.json.gz")
+    def count(workload, steps):
+        asked.append((workload, steps))
+        return counted(workload, steps)
 
-    monkeypatch.setattr(project_all, "record_step", recorded)
+    monkeypatch.setattr(project_all, "count_steps", count)
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["dpbench", "project", *words])
@@ -42,17 +49,19 @@ def call(monkeypatch, capsys, tmp_path):
     return call
 
 
-def test_the_table_has_a_row_for_each_variant_and_ends_with_advice(call):
+def test_the_table_has_a_row_and_a_sum_for_each_variant_and_begins_with_advice(call):
     code, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
     assert code == 0
     lines = out.splitlines()
     advice = " ".join(out.split())
     assert advice.startswith("On 4xT4-pcie the best is not decided between ddp and torch_dp: ddp has ")
-    assert re.search(r"times one device \([\d.]+ to [\d.]+\), \d+% faster than torch_dp \(-\d+% to \d+%\)", advice)
+    assert re.search(r"takes [\d.]+ times \([\d.]+ to [\d.]+\) that of one device with its share and 0", advice)
+    assert re.search(r"ddp: input [\d.]+ ms \+ computation \d+ ms .*; the host needs [\d.]+ ms", advice)
     assert any("convnet/base on 4xT4-pcie, batch 128, 32 items on each device, default math" in line for line in lines)
     firsts = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
     assert [word for word in firsts if word in VARIANTS[1].split(",")] == VARIANTS[1].split(",")
-    assert call.asked == [("convnet/base", "single", 1), ("convnet/base", "torch_dp", 4), ("convnet/base", "ddp", 1)]
+    steps = [(VariantId("single"), 1), (VariantId("torch_dp"), 4), (VariantId("ddp"), 1)]
+    assert call.asked == [("convnet/base", steps)]
 
 
 def test_json_has_the_same_with_units(call):
@@ -66,24 +75,34 @@ def test_json_has_the_same_with_units(call):
         time = row["step_time_s"]
         assert 0 < time["low"] <= time["mid"] <= time["high"] < 10
         assert row["speed_up"]["mid"] <= row["devices"] * 1.0001
+        assert time["mid"] == pytest.approx(max(row["host_s"], sum(row["parts_s"].values())))
     assert "On 4xT4-pcie" in first["advice"]
 
 
-def test_all_intervals_have_the_models_error(call, monkeypatch):
-    def first():
-        found = json.loads(call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json")[1])
-        return found["projections"][0]
+def test_intervals_are_the_fitted_errors_and_smaller_if_one_device_is_known(call):
+    def rows(*words):
+        found = json.loads(call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json", *words)[1])
+        return found["projections"][0]["variants"]
 
-    found = first()
-    monkeypatch.setattr(project_all, "model_error", lambda: EXACT)
-    plain = first()
-    error = model_error()
-    for row, bare in zip(found["variants"], plain["variants"], strict=True):
-        assert row["step_time_s"]["low"] == pytest.approx(bare["step_time_s"]["low"] / error.step_time)
-        factor = error.of_ratio(1 if row["devices"] > 1 else 0)
-        assert row["speed_up"]["high"] == pytest.approx(bare["speed_up"]["high"] * factor)
-    assert plain["advice"].startswith("On 4xT4-pcie use ddp: ")
-    assert found["advice"].startswith("On 4xT4-pcie the best is not decided between ddp and torch_dp: ")
+    for words, error in (((), fitted().step_error), (("--one-device", "312.9"), fitted().ratio_error)):
+        for row in rows(*words):
+            assert row["step_time_s"]["high"] == pytest.approx(row["step_time_s"]["mid"] * error)
+            factor = fitted().error_of_ratio(1 if row["devices"] > 1 else 0)
+            assert row["speed_up"]["high"] == pytest.approx(row["speed_up"]["mid"] * factor)
+    assert rows("--one-device", "312.9")[0]["step_time_s"]["mid"] == pytest.approx(0.3129)
+
+
+def test_bf16_is_faster_and_says_that_no_row_tests_it(call):
+    words = ("convnet/base", "--machine", "4xL4-pcie", "--variants", "ddp", "--json", "--math")
+    full, half = (json.loads(call(*words, math)[1])["projections"][0] for math in ("float32", "bf16"))
+    assert half["variants"][0]["step_time_s"]["mid"] < full["variants"][0]["step_time_s"]["mid"]
+    assert any(note.startswith("bf16: no published step tests autocast") for note in half["notes"])
+
+
+def test_a_surer_error_decides(call, monkeypatch):
+    monkeypatch.setattr("dpbench.cli.project.fitted", lambda: Fitted(beside=0.05))
+    _, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
+    assert out.startswith("On 4xT4-pcie use ddp: ")
 
 
 def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
@@ -93,15 +112,6 @@ def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
 
     assert step_s("--loader", "10") == pytest.approx(128 / 10)
     assert step_s("--ahead") <= step_s() * 1.001
-
-
-def test_the_timeline_is_written_for_perfetto(call, tmp_path):
-    code, _, _ = call("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--events", "step.json")
-    trace = json.loads((tmp_path / "step.json").read_text())
-    names = {event["args"].get("name") for event in trace["traceEvents"] if event["ph"] == "M"}
-    assert code == 0
-    assert {"main thread", "stream 1", "nccl", *(f"torch_dp (projected): device {i}" for i in range(4))} <= names
-    assert faults(trace) == []
 
 
 def test_a_variant_that_one_process_cannot_run_has_its_reason(call):

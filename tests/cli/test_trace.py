@@ -1,4 +1,4 @@
-"""`dpbench trace`: projected from committed steps, recorded and simulated in real children."""
+"""`dpbench trace`: recorded and simulated in real children."""
 
 import json
 import sys
@@ -7,12 +7,10 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from dpbench import cli
-from dpbench.processes import project_all
 from tests.simulated import needs_simulator
-from tests.trace.recorded_steps import recorded
 from tests.trace.trace_events import faults
 
-MACHINE = ("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp,ddp")
+SIMULATED = ("mlp/tiny", "--devices", "sim*2", "--variants", "naive,tuned", "--batch", "8")
 
 
 @pytest.fixture
@@ -20,7 +18,6 @@ def call(monkeypatch, capsys, tmp_path):
     """Call the command line; the call returns exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(project_all, "record_step", recorded)
 
     def call(*words, command="trace"):
         monkeypatch.setattr(sys, "argv", ["dpbench", command, *words])
@@ -31,46 +28,25 @@ def call(monkeypatch, capsys, tmp_path):
     return call
 
 
-def test_figures_are_those_of_project(call):
-    code, out, _ = call(*MACHINE, "--json")
-    _, projected, _ = call(*MACHINE, "--json", command="project")
-    rows = json.loads(projected)["projections"][0]["variants"]
-    traced = json.loads(out)
-    assert code == 0
-    assert (traced["source"], traced["unit"]) == ("projected", "s")
-    assert [row["variant"] for row in traced["variants"]] == ["torch_dp", "ddp"]
-    for trace, row in zip(traced["variants"], rows, strict=True):
-        assert trace["step_time_s"] == row["step_time_s"]["mid"]
-        assert trace["hidden_share"] == row["hidden_share"]
-        host = sum(part["share"] for part in trace["critical_path"] if part["doing"] == "host")
-        assert host == pytest.approx({part["part"]: part["share"] for part in row["bound_by"]}.get("host", 0))
-
-
+@needs_simulator
 def test_the_terminal_names_both_files_and_they_are_well_formed(call, tmp_path):
-    code, out, err = call(*MACHINE, "--batch", "64", "--output", "made/here")
+    code, out, err = call(*SIMULATED, "--output", "made/here")
     (picture,) = (tmp_path / "made" / "here").glob("trace-*.svg")
     (events,) = (tmp_path / "made" / "here").glob("trace-*.perfetto.json")
     assert code == 0
-    assert "critical path of torch_dp" in out
-    assert "convnet/base on 4xT4-pcie, batch 64" in out
+    assert "critical path of naive" in out
+    assert "mlp/tiny on sim*2, batch 8" in out
     assert str(picture.relative_to(tmp_path)) in err
     assert str(events.relative_to(tmp_path)) in err
     assert ET.parse(picture).getroot().get("role") == "img"
     content = json.loads(events.read_text())
     assert faults(content) == []
-    assert {event["pid"] for event in content["traceEvents"]} == set(range(1, 10))  # 1 + 4 + 1, and 1 + 1 + 1 for ddp
 
 
-def test_a_variant_that_cannot_run_there_is_named_and_a_trace_of_nothing_is_a_negative_answer(call):
-    words = ("convnet/base", "--machine", "2x8xA100-100gb", "--variants", "torch_dp")
-    code, out, _ = call(*words)
-    assert code == 1
-    assert "torch_dp: one process cannot use the devices of several machines" in out
-
-
+@needs_simulator
 def test_a_folder_that_cannot_be_written_is_one_line(call, tmp_path):
     (tmp_path / "file").write_text("")
-    code, _, err = call(*MACHINE, "--output", "file/here")
+    code, _, err = call(*SIMULATED, "--output", "file/here")
     assert code == 2
     assert err.splitlines()[-1].startswith("dpbench: output: 'file/here' cannot be written: ")
 
@@ -106,8 +82,7 @@ def test_a_factory_that_fails_is_one_line(call, tmp_path):
 
 @needs_simulator
 def test_a_step_is_simulated_without_times(call, tmp_path):
-    words = ("mlp/tiny", "--devices", "sim*2", "--variants", "naive,tuned", "--batch", "8", "--output", "out")
-    code, out, _ = call(*words)
+    code, out, _ = call(*SIMULATED, "--output", "out")
     assert code == 0
     assert "Simulated: an order, no times." in out
     assert "units" in out

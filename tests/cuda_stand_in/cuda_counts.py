@@ -13,11 +13,8 @@ from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.session import open_session
 from dpbench.parallel import links as links_module
-from dpbench.processes.record_step import record_step
-from dpbench.projection.graphed import graphed_events
 from tests.cuda_stand_in import control
 from tests.cuda_stand_in.translated import ROOT
-from tests.projection.graph_calls import calls_of
 from tests.simulated import needs_simulator
 
 pytestmark = needs_simulator
@@ -74,17 +71,17 @@ def _links_are_alike(monkeypatch):
     monkeypatch.setattr(links_module, "rate_between", lambda *_: None)
 
 
-def seen(workload, steps_before=STEPS_BEFORE, **parameters):
+def seen(workload):
     """Return the same of a step on the stand-in."""
     case = Case(
-        variant=VariantId(VariantName.TUNED).with_parameters(dispatch="sequence", route=ROUTE, **parameters),
+        variant=VariantId(VariantName.TUNED).with_parameters(dispatch="sequence", route=ROUTE),
         workload=workload,
         batch=BATCH,
         devices=tuple(f"cuda:{index}" for index in range(COUNT)),
         threads=1,
     )
     session = open_session(case)
-    for _ in range(steps_before):
+    for _ in range(STEPS_BEFORE):
         session.step()
         for index in range(COUNT):
             torch.cuda.synchronize(index)
@@ -105,16 +102,3 @@ def test_a_steps_copies_and_calls_are_those_of_the_simulator(workload):
     assert links == wanted_links
     assert {name: calls[ours] for name, ours in CALLS.items()} == {name: wanted_calls[name] for name in CALLS}
     assert calls["host_waits"] == 0
-
-
-@pytest.mark.skipif(COUNT == 1, reason="one device runs eagerly")
-@pytest.mark.parametrize(
-    "parameters", [{}, {"loss": "replicas"}, {"overlap_broadcast": False, "overlap_reduce": False}]
-)
-@pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_graphed_steps_calls_are_those_that_the_projection_replays(workload, parameters, monkeypatch):
-    _, calls = seen(workload, STEPS_BEFORE + 1, graphs=True, **parameters)
-    monkeypatch.setenv("DPBENCH_CUDA_DEVICES", "0")
-    variant = VariantId(VariantName.TUNED).with_parameters(graphs=True, route=ROUTE, **parameters)
-    wanted = calls_of(graphed_events(record_step(workload, variant, COUNT).first)[1])
-    assert {name: calls[name] for name in wanted} == wanted

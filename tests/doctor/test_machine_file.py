@@ -74,7 +74,7 @@ def test_nvlinks_of_a_mesh_share_the_rate_of_their_pair(described):
     assert machine.kinds["nvlinkx2"].bandwidth.mid == about(8e9)
     assert machine.kinds["nvlink"].bandwidth.mid == about(4e9)
     assert machine.ring is not None
-    assert (machine.ring.hop, "ring_base_ll128" in machine.nccl) == ("nvlink", True)
+    assert machine.ring.hop == "nvlink"
 
 
 def test_more_links_than_a_device_has_end_at_a_switch(described):
@@ -88,12 +88,6 @@ def test_a_ring_is_over_pcie_if_nvlinks_join_pairs_alone(described):
     machine = described(machine_of(4, links=("0-1 NV4", "0-2 SYS", "2-3 NV4"), copy_pair=(2, 3)))
     assert (machine.routes[2, 3], machine.ring.hop) == (("nvlink.2-3",), "pcie")
     assert machine.kinds["nvlinkx4"].bandwidth.mid == about(8e9)
-
-
-@pytest.mark.parametrize(("capability", "ll128"), [((7, 0), True), ((7, 5), False), ((8, 6), False), ((9, 0), True)])
-def test_nccl_has_ll128_over_nvlink_of_server_cards(described, capability, ll128):
-    machine = described(machine_of(2, links=("0-1 NV4",), capability=capability))
-    assert ("ring_base_ll128" in machine.nccl) is ll128
 
 
 def test_without_nccl_the_ring_is_a_share_of_one_link(described):

@@ -7,9 +7,10 @@ from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import reason
 from dpbench.processes.child.auto_choice import choice_on, links_on
 from dpbench.processes.messages import AutoChoice, AutoChoices
-from dpbench.processes.project_all import project_machine, record_all
+from dpbench.processes.project_all import count_for, project_machine
 from dpbench.processes.ways import WaysError, described_links, ways_of
 from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.step_sum import Setting
 from tests.fakes import ended
 from tests.simulated import needs_simulator
 
@@ -107,12 +108,12 @@ def test_the_fastest_way_is_projected_and_named():
     machine = load_machine("4x3090-pcie")
     (ways,) = ways_of([TUNED], [machine])
     assert len(ways[TUNED]) == 3
-    recorded = record_all("mlp/tiny", [TUNED], [machine], [ways])
-    found = project_machine(machine, recorded, "mlp/tiny", [TUNED], ways=ways)
-    apart = project_machine(machine, recorded, "mlp/tiny", ways[TUNED])
-    times = {row.variant: row.projection.step_time_s.mid for row in apart.rows}
+    counted = count_for("mlp/tiny", [TUNED], [machine], [ways])
+    found = project_machine(machine, counted, "mlp/tiny", [TUNED], ways=ways, setting=Setting())
+    apart = project_machine(machine, counted, "mlp/tiny", ways[TUNED], ways={}, setting=Setting())
+    times = {row.variant: row.sum.step_s for row in apart.rows}
     fastest = min(times, key=times.get)
     assert found.rows[0].variant == TUNED
-    assert found.rows[0].projection.step_time_s.mid == times[fastest] < max(times.values())
+    assert found.rows[0].sum.step_s == times[fastest] < max(times.values())
     assert any(note.startswith(f"tuned: projected as {fastest};") for note in found.notes)
     assert not any("projected as" in note for note in apart.notes)

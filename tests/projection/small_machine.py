@@ -35,10 +35,7 @@ def machine(devices: int = 2, **changes: object) -> Machine:
         links={name: "wire" for pair in ports for name in pair},
         kinds={"wire": LinkKind(about(1e10), about(1e-6))},
         routes=routes,
-        ring=Ring(about(1e10), "pcie"),
-        nccl={},
-        overlap=Quantity(1.0, 1.1, 1.4, "a test"),
-        skew=Quantity(1.0, 1.01, 1.03, "a test"),
+        ring=Ring(about(1e10), "pcie", about(1e-5), about(1e-6), about(1e-5)),
     )
     return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
 

@@ -11,7 +11,7 @@ from tests.trace.made import ZERO, compute, step, timeline
 from tests.trace.trace_events import faults
 
 
-def written(*timelines, source=Source.PROJECTED, notes=()):
+def written(*timelines, source=Source.RECORDED, notes=()):
     variants = [VariantTrace(f"v{number}", each, notes=notes) for number, each in enumerate(timelines)]
     return perfetto(Trace(source, "mlp/small on m", variants))
 
@@ -25,7 +25,7 @@ def test_the_file_is_well_formed_and_variants_are_processes_of_their_own():
     assert faults(content) == []
     names = [e["args"]["name"] for e in content["traceEvents"] if e["name"] == "process_name"]
     assert names == [
-        f"v{number} (projected): {group}" for number in (0, 1) for group in ("host", "device 0", "device 1", "links")
+        f"v{number} (recorded): {group}" for number in (0, 1) for group in ("host", "device 0", "device 1", "links")
     ]
     assert len(spans_of(content)) == 2 * (5 + 3)
 

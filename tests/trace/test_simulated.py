@@ -1,7 +1,7 @@
 """The order of a recording by hand: one unit for each operator and copy."""
 
 from dpbench.records.recording import HostWait, Mark, Recording, Wait
-from dpbench.trace.projected import simulated_timeline, simulated_trace
+from dpbench.trace.simulated import moved_by, simulated_timeline, simulated_trace, staged_from
 from dpbench.trace.timeline import Doing, Moved
 from tests.projection.small_machine import copy, operator, recording
 
@@ -48,3 +48,21 @@ def test_views_take_no_unit_and_a_silent_device_is_idle():
 def test_it_has_no_times():
     assert simulated_trace("tuned", Recording(1)).step_s is None
     assert simulated_timeline(Recording(1)).length == 0
+
+
+def test_what_a_copy_carries():
+    assert moved_by("forward", None, 2) == (Moved.INPUTS, 2)
+    assert moved_by("forward", 0, 3) == moved_by("forward", 1, 3) == (Moved.PARAMETERS, 3)
+    assert moved_by("forward", 3, 0) == (Moved.OUTPUTS, 3)
+    assert moved_by("backward", 0, 3) == (Moved.OUTPUT_GRADIENTS, 3)
+    assert moved_by("backward", 3, 0) == moved_by("backward", 3, 2) == (Moved.GRADIENTS, 3)
+
+
+def test_what_a_copy_by_way_of_the_host_carries():
+    assert moved_by("forward", 0, None) == (Moved.PARAMETERS, None)
+    assert moved_by("forward", None, 3, staged_from(["copy 0 to host", "aten.add"])) == (Moved.PARAMETERS, 3)
+    assert moved_by("forward", 3, None) == (Moved.OUTPUTS, 3)
+    assert moved_by("backward", 3, None) == (Moved.GRADIENTS, 3)
+    assert moved_by("backward", None, 2, staged_from(["copy 2 to host", "copy 3 to host"])) == (Moved.GRADIENTS, 3)
+    assert moved_by("forward", None, 0, staged_from(["copy 0 to host"])) == (Moved.INPUTS, 0)
+    assert staged_from(["copy host to 0", "copy 1 to 0"]) is None

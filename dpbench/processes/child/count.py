@@ -34,8 +34,8 @@ from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import compile_wrapper, scratch_of, use_folder
-from dpbench.projection.collectives import bytes_by_link
-from dpbench.projection.mid_case import projected_ns
+from dpbench.projection.on_machines import projected_ns
+from dpbench.projection.step_counts import bytes_by_link, count_step
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 
@@ -198,7 +198,7 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
             fault = f"events: {job.events!r} cannot be written: {error.strerror}; allowed: a file"
             raise WorkloadError(fault) from error
     if recording is not None and case.variant.name is VariantName.TORCH_DP:
-        counts = counts.model_copy(update={"nccl_links": bytes_by_link(recording)})
+        counts = counts.model_copy(update={"nccl_links": bytes_by_link(count_step(recording, case.batch))})
     if job.machines and recording is not None:
         counts = counts.model_copy(update={"projected": projected_ns(recording, case, job.machines)})
     environment = read_environment()

@@ -1,7 +1,6 @@
 """A described machine: its devices, its host, and the links between them. Pure.
 
-Every number is a `Quantity`: low, mid and high in SI units, with its source. `Machine.parameters` names all of them. A
-projection draws a value for each name, so two links of one kind always have the same bandwidth.
+Every number is a `Quantity`: low, mid and high in SI units, with its source.
 """
 
 from collections.abc import Mapping
@@ -115,11 +114,15 @@ class Ring:
     """What NCCL's rings run over.
 
     `bus_bandwidth` in bytes/s, of an all-reduce among n devices: 2 (n - 1) / n x bytes / time. `hop` names the kind of
-    a ring's step: ``nvlink`` or ``pcie``. With `machines` > 1, as many steps are over the network.
+    a ring's step: ``nvlink`` or ``pcie``. With `machines` > 1, as many steps are over the network. A message takes
+    `base`, and `step` for each step of the ring, or `far_step` over the network, in seconds.
     """
 
     bus_bandwidth: Quantity
     hop: str
+    base: Quantity
+    step: Quantity
+    far_step: Quantity
     machines: int = 1
 
 
@@ -129,9 +132,7 @@ class Machine:
 
     `devices` is the number of devices of all machines together. `links` maps the name of each direction
     of a link to one of `kinds`, whose links share their parameters. `routes` maps a pair (source, destination) to the
-    links that a copy takes; None stands for the host. `ring` is None for a single device. `nccl` holds
-    NCCL's constants by name, and `overlap` by what factor operators are slower while a collective runs. `skew` is by
-    what factor the slowest of several processes is slower than the others.
+    links that a copy takes; None stands for the host. `ring` is None for a single device.
     """
 
     name: str
@@ -142,22 +143,4 @@ class Machine:
     kinds: Mapping[str, LinkKind]
     routes: Mapping[tuple[int | None, int | None], tuple[str, ...]]
     ring: Ring | None
-    nccl: Mapping[str, Quantity]
-    overlap: Quantity
-    skew: Quantity
     notes: tuple[str, ...] = field(default=())
-
-    def parameters(self) -> dict[str, Quantity]:
-        """Return every quantity by its name, such as ``link.pcie.bandwidth`` or ``host.backward``."""
-        found = {f"device.{name}": peak for name, peak in self.device.peaks.items()}
-        found |= {"device.bandwidth": self.device.bandwidth, "device.gap": self.device.gap}
-        found |= {"device.factor": self.device.factor, "host.factor": self.host.factor}
-        found |= {f"flop_efficiency.{kind}": self.device.flop_efficiency[kind] for kind in FLOP_KINDS}
-        found |= {f"byte_efficiency.{kind}": value for kind, value in self.device.byte_efficiency.items()}
-        found |= {f"host.{cost}": value for cost, value in self.host.costs.items()}
-        for name, kind in self.kinds.items():
-            found |= {f"link.{name}.bandwidth": kind.bandwidth, f"link.{name}.latency": kind.latency}
-        if self.ring is not None:
-            found["ring.bus_bandwidth"] = self.ring.bus_bandwidth
-        found |= {f"nccl.{name}": value for name, value in self.nccl.items()}
-        return found | {"overlap": self.overlap, "skew": self.skew}

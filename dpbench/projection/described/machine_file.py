@@ -3,7 +3,7 @@
 A file has these keys::
 
     device = "V100-PCIE"                    a part of parts.toml, or a table [device] of the same form
-    host = "xeon-2018"                      likewise, as are ring, nccl, overlap, skew and the links
+    host = "xeon-2018"                      likewise, as are ring, nccl and the links
     devices = 4                             of one machine
     machines = 1                            equal ones; may be left out
     switches = [[0, 1], [2], [3]]           the devices of each PCIe switch
@@ -17,14 +17,22 @@ A number is ``{ low = 1, mid = 1.5, high = 3, unit = "us", source = "..." }``. `
 
 from collections.abc import Collection, Mapping
 from importlib.resources import files
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dpbench.cases.explain import nearest, one_of
 from dpbench.projection.described.fields import Fields, MachineFileError
-from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
-from dpbench.projection.described.nccl import PROTOCOLS
+from dpbench.projection.described.machine import (
+    FLOP_KINDS,
+    Device,
+    Host,
+    HostCost,
+    Kind,
+    LinkKind,
+    Machine,
+    Quantity,
+    Ring,
+)
 from dpbench.projection.described.topology import Layout, Routes, links_of, role_of, routes_of
 from dpbench.text.outside import one_line, quoted, read_toml
 
@@ -105,7 +113,9 @@ def _check_roles(links: Fields, routes: Routes) -> None:
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
 _PARTS = "parts"
-_PEAKS = ("float32", "tf32")
+_FORMER = ("overlap", "skew", "nccl")
+"""Keys that a file may have and nothing reads; `nccl` is read with a ring."""
+_PEAKS = ("float32", "tf32", "bfloat16")
 
 
 def machine_names() -> tuple[str, ...]:
@@ -163,7 +173,9 @@ class _Reader:
         device, host = self._device(), self._host()
         kinds = {layout.kinds[role]: self._link(links, role) for role in layout.kinds}
         names, kinds = links_of(layout, routes, kinds)
-        ring, nccl = self._ring(layout.machines) if layout.devices * layout.machines > 1 else (None, {})
+        ring = self._ring(layout.machines) if layout.devices * layout.machines > 1 else None
+        for key in _FORMER:
+            file.has(key)
         found = Machine(
             name=name,
             devices=layout.devices * layout.machines,
@@ -173,9 +185,6 @@ class _Reader:
             kinds=kinds,
             routes=routes,
             ring=ring,
-            nccl=nccl,
-            overlap=self._slowdown("overlap"),
-            skew=self._slowdown("skew"),
             notes=file.texts("notes") if file.has("notes") else (),
         )
         file.refuse_others()
@@ -197,13 +206,6 @@ class _Reader:
             return parts.quantity(fields.name(key, parts.table), dimension)
         return fields.quantity(key, dimension)
 
-    def _slowdown(self, key: str) -> Quantity:
-        """Return a ratio of at least 1."""
-        found = self._quantity(self.file, key, key, "ratio")
-        if found.low < 1:
-            self.file.refuse_value(f"{key}.low", found.low, "a ratio of at least 1")
-        return found
-
     def _device(self) -> Device:
         name, fields = self._part(self.file, "device", "device")
         peak = fields.below("peak")
@@ -215,8 +217,8 @@ class _Reader:
             memory_bytes=fields.quantity("memory", "bytes").mid,
             peaks=peaks,
             bandwidth=fields.quantity("bandwidth", "bandwidth"),
-            flop_efficiency=_shares(efficiency.below("flop")),
-            byte_efficiency=_shares(efficiency.below("byte")),
+            flop_efficiency=_shares(efficiency.below("flop"), FLOP_KINDS),
+            byte_efficiency=_shares(efficiency.below("byte"), tuple(Kind)),
             gap=self._quantity(fields, "gap", "gap", "seconds"),
             factor=self._quantity(fields, "factor", "board", "ratio"),
         )
@@ -245,34 +247,24 @@ class _Reader:
         fields.refuse_others()
         return kind
 
-    def _ring(self, machines: int) -> tuple[Ring, dict[str, Quantity]]:
-        """Return the ring, and NCCL's constants for it."""
+    def _ring(self, machines: int) -> Ring:
+        """Return the ring. Of NCCL's protocols only the constants of Simple are read."""
         _, fields = self._part(self.file, "ring", "ring")
-        ring = Ring(fields.quantity("bus_bandwidth", "bandwidth"), fields.name("hop", ("nvlink", "pcie")), machines)
-        protocols = tuple(name for name in PROTOCOLS if name != "ll128" or fields.flag("ll128"))
+        _, constants = self._part(self.file, "nccl", "nccl")
+        hop = fields.name("hop", ("nvlink", "pcie"))
+        base, step, far_step = (constants.quantity(f"ring_{end}_simple", "seconds") for end in ("base", hop, "network"))
+        fields.has("ll128")
+        ring = Ring(fields.quantity("bus_bandwidth", "bandwidth"), hop, base, step, far_step, machines)
         fields.refuse_others()
-        return ring, self._nccl(ring, protocols)
-
-    def _nccl(self, ring: Ring, protocols: Collection[str]) -> dict[str, Quantity]:
-        """Return the constants that matter on this ring, such as ``ring_hop_simple``."""
-        _, fields = self._part(self.file, "nccl", "nccl")
-        found = dict[str, Quantity]()
-        for algorithm, protocol in product(("ring", "tree"), PROTOCOLS):
-            ends = {end: f"{algorithm}_{end}_{protocol}" for end in ("base", "nvlink", "pcie", "network", "share")}
-            values = {end: fields.quantity(key, "ratio" if end == "share" else "seconds") for end, key in ends.items()}
-            if protocol not in protocols:
-                continue
-            values["hop"] = values[ring.hop]
-            used = ("base", "hop", "share", "network") if ring.machines > 1 else ("base", "hop", "share")
-            found |= {f"{algorithm}_{use}_{protocol}": values[use] for use in used}
-        fields.refuse_others()
-        return found
+        return ring
 
 
-def _shares(fields: Fields) -> dict[Kind, Quantity]:
-    found = {kind: fields.quantity(kind, "ratio") for kind in Kind}
+def _shares(fields: Fields, kinds: Collection[Kind]) -> dict[Kind, Quantity]:
+    found = {kind: fields.quantity(kind, "ratio") for kind in kinds}
     for kind, share in found.items():
         if share.high > 1:
             fields.refuse_value(f"{kind}.high", share.high, "a share above 0, at most 1")
+    for kind in Kind:
+        fields.has(kind)  # older files have shares that nothing reads
     fields.refuse_others()
     return found

@@ -14,10 +14,6 @@ from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
 SCHEMA = 1
 _OVERLAPPED = "Overlapped: the share of the communication's time in which a device computes, as the mean over them."
 _LEGENDS = {
-    Source.PROJECTED: (
-        f"{_OVERLAPPED} Hidden: the share that the step does not wait for, as in dpbench project. Idle: the share of "
-        "the drawn step in which each device computes nothing, device 0 first."
-    ),
     Source.RECORDED: (
         f"{_OVERLAPPED} Idle: the share of the drawn step in which each device computes nothing. On CPU lanes each "
         "thread that runs operators counts as a device, the main thread first."
@@ -51,11 +47,8 @@ def _table(trace: Trace) -> Table:
             "{:,.0f}".format if is_simulated else number,
         ),
         Column("over-\nlapped", lambda row: overlapped_share(row[1]), "{:.0%}".format),
-        Column("hidden", lambda row: row[0].hidden, "{:.0%}".format),
         Column("idle", lambda row: _idle(row[1])),
     ]
-    if trace.source is not Source.PROJECTED:
-        del columns[3]
     return Table(trace.title, columns, found)
 
 
@@ -92,7 +85,6 @@ def _variant_json(variant_trace: VariantTrace, source: Source) -> dict[str, Any]
         "step_time_s": variant_trace.step_s,
         "drawn": variant_trace.timeline.length,
         "overlapped_share": overlapped_share(variant_trace.timeline),
-        "hidden_share": variant_trace.hidden,
         "idle_shares": idle_shares(variant_trace.timeline),
         "critical_path": [
             {
@@ -115,7 +107,6 @@ def _variant_json(variant_trace: VariantTrace, source: Source) -> dict[str, Any]
 
 
 _SOURCE = {
-    Source.PROJECTED: "Projected, not measured: the times are those of a described machine.",
     Source.RECORDED: "Recorded by torch.profiler on this machine.",
     Source.SIMULATED: "Simulated: an order, no times. Each operator and each copy takes one unit.",
 }
@@ -167,8 +158,6 @@ def shares(variant_trace: VariantTrace) -> Iterator[str]:
     overlapped, idle = overlapped_share(variant_trace.timeline), list(idle_shares(variant_trace.timeline).values())
     if overlapped is not None:
         yield f"communication under computation {overlapped:.0%}"
-    if variant_trace.hidden is not None:
-        yield f"communication that the step does not wait for {variant_trace.hidden:.0%}"
     if idle:
         low, high = f"{min(idle):.0%}", f"{max(idle):.0%}"
         who = "threads" if "main thread" in variant_trace.timeline.devices else "devices"

@@ -24,7 +24,7 @@ HOSTILE = (
 def picture():
     """A picture with hostile names."""
     variants = [VariantTrace("tuned", step(), 21.0), VariantTrace(HOSTILE, step(), 20.0, notes=(HOSTILE,))]
-    return svg(Trace(Source.PROJECTED, HOSTILE, variants))
+    return svg(Trace(Source.RECORDED, HOSTILE, variants))
 
 
 def written(picture, folder):

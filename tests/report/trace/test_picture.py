@@ -16,16 +16,16 @@ NS = "{http://www.w3.org/2000/svg}"
 HOSTILE = "</desc><script>alert(1)</script>&\"'\x1b[2J\u202e<b>"
 
 
-def made(*variants, source=Source.PROJECTED, title="mlp/small on m, batch 64", notes=()):
-    return Trace(source, title, variants or (VariantTrace("tuned", step(), 21.0, 0.25, ("a note",)),), notes)
+def made(*variants, source=Source.RECORDED, title="mlp/small on m, batch 64", notes=()):
+    return Trace(source, title, variants or (VariantTrace("tuned", step(), 21.0, ("a note",)),), notes)
 
 
 def test_the_picture_is_xml_with_a_title_and_a_description():
     root = ET.fromstring(svg(made()))
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "trace-title trace-desc")
-    assert root.find(f"{NS}title").text == "mlp/small on m, batch 64, projected"
+    assert root.find(f"{NS}title").text == "mlp/small on m, batch 64, recorded"
     described = root.find(f"{NS}desc").text
-    assert "Projected, not measured" in described
+    assert "Recorded by torch.profiler" in described
     assert "device 0 waits 14.0 s (70%) for the gradients of lane 1 in the backward" in described
     assert described.endswith("a note.")
 
@@ -98,8 +98,7 @@ def test_steps_of_the_axis_are_round():
 
 @pytest.mark.parametrize("source", Source)
 def test_text_and_json_are_as_before(source):
-    hidden = 0.25 if source is Source.PROJECTED else None
-    variants = VariantTrace("tuned", step(), 21.0, hidden, ("a note",)), VariantTrace("ddp", None, reason="has ranks")
+    variants = VariantTrace("tuned", step(), 21.0, ("a note",)), VariantTrace("ddp", None, reason="has ranks")
     trace = made(*variants, source=source, notes=("a note on all",))
     assert_as_before(f"trace/{source}.txt", printed(trace_text(trace), 120) + description(trace) + "\n")
     assert_as_before(f"trace/{source}.json", trace_json(trace))

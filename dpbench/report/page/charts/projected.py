@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dpbench.cases.variants import VariantName
 from dpbench.records.summary import Summary
 from dpbench.report.page.drawing import intervals, number_axis, row_step, rows_of
-from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
+from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series
@@ -38,8 +38,8 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     height = row_step(row["row"] for row in every)
     spec = intervals(number_axis("ms", "ms a step"), colour, columns, height, rows_of("row"), one=False)
     text = (
-        "Projected times are computed from a description of the machine, not measured on it. Their line is a 90 % "
-        "interval: draws of its parameters, widened by the model's error on published steps. "
+        "Projected times are computed from a description of the machine, not measured on it. Their line is an "
+        "interval: how far published steps are from their sums. "
         f"{COMMON_ERROR} {SINGLE_IS_A_SHARE}"
     )
     if any(row["kind"] == _MEASURED for row in every):
@@ -65,7 +65,7 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> list
 
 def _projected(projected_variant: ProjectedVariant) -> DataRow:
     time = projected_variant.step_time_s
-    bound = [f"{each.part} {each.share:.0%}" for each in projected_variant.bound_by if each.share >= _LEAST_SHARE]
+    bound = [_bound(each) for each in projected_variant.bound_by if each.share >= _LEAST_SHARE]
     return {
         "row": projected_variant.variant,
         "variant": projected_variant.variant,
@@ -75,6 +75,11 @@ def _projected(projected_variant: ProjectedVariant) -> DataRow:
         "bound": ", ".join(bound[:3]) or "-",
         "reason": projected_variant.reason or "",
     }
+
+
+def _bound(found: ProjectedShare) -> str:
+    """Return the part, and its share if older projections have several."""
+    return found.part if found.share == 1 else f"{found.part} {found.share:.0%}"
 
 
 def _measured(summary: Summary) -> DataRow:

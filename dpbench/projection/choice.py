@@ -1,0 +1,181 @@
+"""The sums of several variants on one machine, compared, and what to use. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.projection.fitted import Fitted
+from dpbench.projection.step_sum import Part, StepSum
+
+_LEAST_LEAD = 1.01
+"""A variant that may be less than one percent slower is a rival."""
+_LEAST_PART = 0.005
+"""A part with a smaller share of the step is not worth a word."""
+_TESTED = frozenset({Part.INPUT, Part.COMPUTE, Part.BESIDE, Part.OUTPUTS})
+_TESTED_COPIES = frozenset({Part.WEIGHTS, Part.GRADIENTS})
+"""These parts are tested for `ddp`, and for `torch_dp` on at most `_TESTED_LANES` devices."""
+_TESTED_LANES = 4
+_ROUNDING = 1e-6
+_GIB = 2.0**30
+_WHOLE = 100
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value, and the bounds of its interval."""
+
+    low: float
+    mid: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ProjectedRow:
+    """A variant on a machine: its sum, or the `reason` why there is none.
+
+    `speed_up` is over one device that does its share alone.
+    """
+
+    variant: VariantId
+    sum: StepSum | None
+    step_time_s: Interval | None = None
+    speed_up: Interval | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class MachineProjection:
+    """All rows of a machine, and the advice. `notes` say what the machine's file or the counts leave open."""
+
+    machine: str
+    workload: str
+    batch: int
+    math: str
+    rows: Sequence[ProjectedRow]
+    advice: str
+    notes: tuple[str, ...] = ()
+
+
+def row_of(variant: VariantId, found: StepSum, single: StepSum, fitted: Fitted, *, knows_one: bool) -> ProjectedRow:
+    """Return the row of a sum. `knows_one` is whether the step of one device was measured."""
+    error = fitted.ratio_error if knows_one else fitted.step_error
+    time = around(found.step_s, error)
+    speed = around(found.devices * single.step_s / found.step_s, fitted.error_of_ratio(int(found.devices > 1)))
+    return ProjectedRow(variant, found, time, speed)
+
+
+def around(mid: float, factor: float) -> Interval:
+    """Return the interval from a value over a factor to the value times it."""
+    return Interval(mid / factor, mid, mid * factor)
+
+
+def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Interval:
+    """Return the step time of `one` over that of `other`. The speed of one device cancels."""
+    return around(one.step_s / other.step_s, fitted.error_of_ratio(sum(each.devices > 1 for each in (one, other))))
+
+
+def words_of(found: StepSum) -> str:
+    """Return the sum in words, such as ``computation 97 ms + exposed gradients 3 ms; the host needs 20 ms``."""
+    shown = {part: seconds for part, seconds in found.parts.items() if seconds >= _LEAST_PART * found.step_s}
+    text = " + ".join(f"{part} {milliseconds(seconds)}" for part, seconds in shown.items())
+    if found.bound_by is Part.LOADER:
+        return f"the loader needs {milliseconds(found.loader_s)}; {text}"
+    if found.bound_by is Part.HOST:
+        return f"the host needs {milliseconds(found.host_s)}; {text}"
+    return f"{text}; the host needs {milliseconds(found.host_s)}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a text such as ``97 ms``."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{1e3 * seconds:.0f} ms"
+
+
+def rests_on(slower: ProjectedRow, faster: ProjectedRow) -> Part | None:
+    """Return the part without which the order would not hold, if no published step tests it."""
+    assert slower.sum is not None
+    assert faster.sum is not None
+    untested = {part: -seconds for part, seconds in _untested(faster.variant, faster.sum).items()}
+    for part, seconds in _untested(slower.variant, slower.sum).items():
+        untested[part] = untested.get(part, 0.0) + seconds
+    gap = slower.sum.step_s - faster.sum.step_s
+    if not untested or gap - sum(untested.values()) > _ROUNDING * slower.sum.step_s:
+        return None
+    return max(untested, key=lambda part: untested[part])
+
+
+def _untested(variant: VariantId, found: StepSum) -> dict[Part, float]:
+    """Return the parts of the step that no published row tests. No row is bound by its host."""
+    if found.bound_by is Part.HOST:
+        return {Part.HOST: found.host_s}
+    has_rows = variant.name in (VariantName.SINGLE, VariantName.DDP)
+    has_rows |= variant.name is VariantName.TORCH_DP and found.devices <= _TESTED_LANES
+    tested = _TESTED | (_TESTED_COPIES if has_rows else frozenset())
+    return {part: seconds for part, seconds in found.parts.items() if part not in tested}
+
+
+def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: float | None = None) -> str:
+    """Return the variant to use, how sure that is, and the parts of its step.
+
+    `twice` is by what factor the best variant's step is longer with twice the batch.
+    """
+    several = [row for row in rows if row.sum is not None and row.variant.name is not VariantName.SINGLE]
+    fitting = [row for row in several if row.sum is not None and row.sum.fits is not False]
+    found = sorted(fitting, key=_time_of)
+    if not found:
+        reason = "fits into memory; take a smaller batch" if several else "could be projected"
+        return f"On {machine} no scheme for several devices {reason}."
+    best = found[0]
+    assert best.sum is not None
+    assert best.speed_up is not None
+    rivals = [row for row in found[1:] if row.sum and ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
+    *others, last = (str(row.variant) for row in (best, *rivals))
+    names = f"{', '.join(others)} and {last}"
+    head = f"the best is not decided between {names}: {best.variant} has" if rivals else f"use {best.variant}:"
+    text = f"On {machine} {head} {_rate(best.sum.batch / best.sum.step_s)} items a second"
+    text += f"; its step takes {_times(_inverse(best.speed_up, best.sum.devices))} that of one device with its share"
+    if len(found) > 1 and found[1].sum is not None:
+        text += f" and {_times(ratio_of(best.sum, found[1].sum, fitted))} that of {found[1].variant}"
+        if (part := rests_on(found[1], best)) is not None:
+            text += f"; this order rests on the {part}, which no published step tests"
+    text += f"; {words_of(best.sum)}"
+    if twice is not None:
+        text += f"; with twice the batch a step takes {twice:.2f} times as long"
+    return text + "."
+
+
+def memory_notes(rows: Sequence[ProjectedRow]) -> list[str]:
+    """Return a line for each variant whose step does not fit into memory."""
+    return [
+        f"{row.variant} does not fit: a device needs {row.sum.memory_bytes / _GIB:.1f} GiB of "
+        f"{row.sum.device_memory_bytes / _GIB:.1f} GiB"
+        for row in rows
+        if row.sum is not None and row.sum.fits is False and row.sum.memory_bytes is not None
+    ]
+
+
+def with_rows(
+    sums: Mapping[VariantId, StepSum | str], single: StepSum, fitted: Fitted, *, knows_one: bool
+) -> tuple[ProjectedRow, ...]:
+    """Return a row for each variant, in the given order. A text in place of a sum is the reason."""
+    return tuple(
+        ProjectedRow(variant, None, reason=found)
+        if isinstance(found, str)
+        else row_of(variant, found, single, fitted, knows_one=knows_one)
+        for variant, found in sums.items()
+    )
+
+
+def _time_of(row: ProjectedRow) -> float:
+    return row.sum.step_s if row.sum is not None else float("inf")
+
+
+def _inverse(speed_up: Interval, devices: int) -> Interval:
+    return Interval(devices / speed_up.high, devices / speed_up.mid, devices / speed_up.low)
+
+
+def _times(ratio: Interval) -> str:
+    return f"{ratio.mid:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= _WHOLE else f"{per_s:.3g}"
