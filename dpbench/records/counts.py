@@ -96,6 +96,8 @@ class Dependencies(Frozen):
     issued after a reduction's gradients are ready and before its first copy, summed over the reductions. `issue_swaps`
     are pairs of reductions that are issued in another order than that in which their gradients become ready.
 
+    `copies_in_a_row` are the most copies between devices of which each must wait for the one before, if asked for.
+
     `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
     them must arrive before that lane's first layer can start.
     """
@@ -106,6 +108,7 @@ class Dependencies(Frozen):
     issued_at_half_bytes: int
     operators_before_issue: int
     issue_swaps: int
+    copies_in_a_row: int | None = None
     broadcast_bytes: int
     before_first_layer_bytes: int
 

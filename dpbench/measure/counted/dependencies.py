@@ -120,6 +120,17 @@ def dependencies(recording: Recording, home: int) -> Dependencies:
     )
 
 
+def copies_in_a_row(recording: Recording) -> int:
+    """Return the most copies between devices of which each comes after the one before, in the whole step. Pure."""
+    work = {event.id: event for event in filter(_is_work, recording.events)}
+    order = _order(recording, {event.id: [i for i in event.inputs if i in work] for event in work.values()})
+    rows: dict[int, int] = {}
+    for event in work.values():
+        is_sent = isinstance(event, Copy) and None not in (event.source, event.destination)
+        rows[event.id] = max((rows[i] for i in order[event.id]), default=0) + is_sent
+    return max(rows.values(), default=0)
+
+
 def _is_work(event: Event) -> TypeGuard[Work]:
     return isinstance(event, Copy) or (isinstance(event, Operator) and event.is_launched)
 

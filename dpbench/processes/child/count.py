@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from dpbench.cases.host import usable_cores
 from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
+from dpbench.measure.counted.dependencies import copies_in_a_row
 from dpbench.processes.child.borrowed import count_borrowed, preload
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
@@ -200,7 +201,11 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
     if recording is not None and case.variant.name is VariantName.TORCH_DP:
         counts = counts.model_copy(update={"nccl_links": bytes_by_link(count_step(recording, case.batch))})
     if job.machines and recording is not None:
-        counts = counts.model_copy(update={"projected": projected_ns(recording, case, job.machines)})
+        depends = counts.dependencies
+        if depends is not None:
+            depends = depends.model_copy(update={"copies_in_a_row": copies_in_a_row(recording)})
+        projected = projected_ns(recording, case, job.machines)
+        counts = counts.model_copy(update={"projected": projected, "dependencies": depends})
     environment = read_environment()
     return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 
