@@ -258,6 +258,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
         (0.1, 1.1, 0.0, 0.1),  # a tenth of base's step
         (0.1, 1.2, 0.0, 1.2),
         (90, 99.0, 0.0, 90),
+        (5, 10.0, 0.0, 10),  # half of it was reported
     ],
 )
 def test_work_between_heads_steps_counts_as_the_steps_time(head_ms, outside_ms, others_ms, counted_ms):
