@@ -5,6 +5,7 @@ Jobs go through `RoundProcesses.launch`, which is replaced. Other requests go th
 reading the pipes, is real.
 """
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -68,6 +69,7 @@ def answering(children: dict[str, Callable[[str], str]] = CHILDREN) -> Iterator[
     def start(command: list[str], stdin_text: str, mark: str, record_fd: int, output_fd: int) -> Any:
         answer = next((fake for module, fake in children.items() if module in command), lambda _: "")(stdin_text)
         os.set_blocking(record_fd, False)
+        fcntl.fcntl(record_fd, fcntl.F_SETPIPE_SZ, 1 << 20)
         os.write(record_fd, answer.encode())  # all of it fits into the pipe
         return [SimpleNamespace(pid=os.getpid(), kill=lambda: None, wait=lambda *_: 0)]
 

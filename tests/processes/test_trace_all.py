@@ -52,7 +52,7 @@ def test_a_child_that_fails_is_a_reason():
 def test_a_variant_with_several_processes_is_not_asked_for():
     found, asked = traced("ddp")
     assert asked == []
-    assert found.reason == "has one process for each device; allowed: variants with one process, or --machine"
+    assert found.reason == "has one process for each device; allowed: variants with one process"
 
 
 def test_what_the_plan_skipped_is_named_and_the_title_has_the_devices():
