@@ -10,6 +10,7 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.gate.take_round import LOCKSTEP
+from dpbench.processes.child import forks
 from dpbench.processes.child.forks import SideError, forked
 from dpbench.processes.child.lockstep import _alternate, _blocks, with_work_between
 from dpbench.processes.launch import launch
@@ -281,7 +282,9 @@ def test_an_invalid_request_ends_the_child_with_the_reason():
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(1)])
-def test_a_side_that_ends_before_it_serves_says_why(error):
+def test_a_side_that_ends_before_it_serves_says_why(error, monkeypatch):
+    monkeypatch.setattr(forks, "adopt_orphans", lambda: None)  # the tests' process does not reap orphans
+
     def serve(pipe, pid):
         raise error
 

@@ -55,6 +55,11 @@ time.sleep(1000)
 """
 
 
+def lives(pid):
+    """Whether a process has not ended. This one may have adopted it, and does not reap it."""
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_daemon_of_a_child_ends_when_the_parent_is_killed(mark, tmp_path, number):
     parent_code = f"""
@@ -70,7 +75,7 @@ launch([sys.executable, "-c", {DAEMON!r}], "", 1000)
     parent.send_signal(number)
     parent.wait()
     wait_until(lambda: not marked_processes(mark))
-    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in watchers))
+    wait_until(lambda: not any(map(lives, watchers)))
 
 
 def children_of(pid, word):
