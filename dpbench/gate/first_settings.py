@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from dpbench.text.outside import read_input, read_toml
 
 _OF_A_FILE, _MOST_MINUTES = 2, 30
-"""Minutes of a gate for each file of benchmarks or suite, and for all. A factory has one (2-core Intel Xeon, quiet)."""
+"""Minutes of a gate for each file of benchmarks or suite, and for all. A factory has one. These are guesses."""
 _ASV = ("asv.conf.json", "asv.conf.jsonc")
 _HEAD = """\
 # What `dpbench gate` measures. The page dpbench/gate/README.md has all fields.

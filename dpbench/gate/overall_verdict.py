@@ -26,7 +26,7 @@ from typing import TypeVar
 from dpbench.cases.case import Case
 from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, Quantity, TimeJudgement, Verdict
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.tolerated import is_memory
+from dpbench.gate.tolerated import is_memory, is_peak_memory
 from dpbench.processes.messages import Timed
 
 _MOST_NAMED = 3
@@ -300,8 +300,8 @@ def _traded_for_faster(
 ) -> CounterChange:
     faster = [time.benchmark for time in times if time.verdict is Verdict.FASTER]
     all_pass = all(time.verdict in _PASSING for time in times)
-    can = _is_open_proxy(change) or _falls_elsewhere(change, changes) or (_is_open(change) and is_memory(change))
-    can = can and not change.counter.startswith("kept.")
+    is_peak = _is_open(change) and is_peak_memory(change)
+    can = is_peak or _is_open_proxy(change) or _falls_elsewhere(change, changes)
     return _for(change, faster) if faster and all_pass and can and _growth(change) <= _MOST_GROWTH else change
 
 

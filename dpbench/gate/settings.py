@@ -47,7 +47,6 @@ from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
-from dpbench.gate.tolerated import Tolerances
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
@@ -61,6 +60,7 @@ _KINDS = (*SUITES, "workload", "script")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
+_TOLERANCE = 'a share such as 0.01, or text such as "1%"; 0 for none, at most 0.5'
 _BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
@@ -90,6 +90,10 @@ def parse_share(value: object) -> float:
     return float(share)
 
 
+def _tolerance(value: object) -> float:
+    return 0.0 if value in (0, "0", "0%") and value is not False else parse_share(value)
+
+
 def _expiry(value: object) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
@@ -100,6 +104,7 @@ def _expiry(value: object) -> date:
 
 
 Share = Annotated[float, BeforeValidator(parse_share)]
+Tolerance = Annotated[float, BeforeValidator(_tolerance), Field(le=0.5)]
 
 
 class _Frozen(BaseModel):
@@ -265,6 +270,14 @@ def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
         benchmark.model_copy(update={"devices": lanes}) if benchmark.timed is Timed.STEP else benchmark
         for benchmark in DEFAULT_BENCHMARKS
     )
+
+
+class Tolerances(_Frozen):
+    """The table [counts] of a settings file. `tolerated` of 0 takes every call more as worse, whatever `calls` is."""
+
+    tolerated: Tolerance = Field(0.01, description=_TOLERANCE)
+    calls: Annotated[Whole, Field(ge=0)] = Field(20, description="a whole number from 0")
+    memory: Tolerance = Field(0.01, description=_TOLERANCE)
 
 
 class Settings(_Frozen):

@@ -52,11 +52,11 @@ class Sides:
 
 @dataclass(frozen=True)
 class SuiteRound:
-    """One round of each benchmark, by name, the machine that measured it, and notes that begin with a benchmark."""
+    """One round of each benchmark, by name, the machine that measured it, and notes, by benchmark too."""
 
     ratios: dict[str, RoundRatio]
     environment: Environment | None = None
-    notes: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def take_round(
@@ -87,7 +87,7 @@ def take_round(
         if found.outcome is not Outcome.OK:
             side = f"{'base' if found.side is SideName.TWIN else found.side}: " if found.side else ""
             raise GateError(f"{side}{found.benchmark}: {found.outcome.replace('_', ' ')}: {found.reason}")
-    notes = tuple(f"{found.benchmark}: round {number + 1}: {found.reason}" for found in taken.rounds if found.reason)
+    notes = {found.benchmark: f"round {number + 1}: {found.reason}" for found in taken.rounds if found.reason}
     return SuiteRound({found.benchmark: ratio_of(found) for found in taken.rounds}, taken.environment, notes)
 
 

@@ -112,8 +112,8 @@ def measure_times(
             progress(f"round {number + 1}, benchmarks to decide: {len(undecided)}", budget.left_s)
             taken = budget.timed(take, undecided, number)
             number, environment = number + 1, taken.environment
-            for note in taken.notes:
-                notes.setdefault(note.partition(":")[0], note)
+            for name, note in taken.notes.items():
+                notes.setdefault(name, f"{name}: {note}")
             for name, ratio in taken.ratios.items():
                 rounds[name].append(ratio)
         analysis = _next_analysis(analysis, budget)

@@ -13,7 +13,9 @@ from dpbench.cases.host import parse_cpu_times, usable_cores
 LOADED, BUSY = 0.1, 0.5
 """The shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
 TOO_BUSY = 4.0
-"""Processes for each core that want to run. With more, a gate of 5 minutes took one of the three rounds it needs."""
+"""Processes for each core that want to run. With four, gates were still decided; with seven to ten, one round took
+five minutes.
+"""
 _SAMPLES, _BETWEEN_S, _WAIT_S = 20, 0.05, 10.0
 
 

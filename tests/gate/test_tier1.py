@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from dpbench.gate import tier1
-from dpbench.gate.judgement import Verdict
+from dpbench.gate.judgement import TimeRatio, Verdict
 from dpbench.gate.tier1 import Times, measure_times, verdict_of
-from dpbench.gate.verdict import Analysis, risks_for, twin_alarms
+from dpbench.gate.verdict import Analysis, risks_for, rounds_to_decide, twin_alarms
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import time
@@ -157,3 +157,14 @@ def test_times_of_two_groups_are_one():
     both = first.beside(second)
     assert ([each.benchmark for each in both.judgements], both.notes, both.more_s) == (["a", "b"], ("a", "b"), 2.0)
     assert first.beside(Times((), {}, ENVIRONMENT, (), None)).more_s is None
+
+
+def test_fewer_rounds_are_needed_where_the_ratio_is_far_from_the_tolerated_growth():
+    def needed(value, half, rounds=10):
+        found = TimeRatio(value=value, low=value / half, high=value * half)
+        return rounds_to_decide(time("a", "undecided", ratio=found, threshold=0.03, rounds=rounds))
+
+    assert needed(1.0, 1.05) == 37  # beyond 10: (1.3 x 4.88 % / 2.96 %)^2 x 10 are 47
+    assert needed(1.1, 1.05) < needed(1.05, 1.05)
+    assert needed(1.0, 1.05) < needed(1.02, 1.02, 40)
+    assert needed(1.029, 1.05) is None

@@ -10,7 +10,8 @@ import zlib
 
 import pytest
 
-from dpbench.measure.undisturbed import counted_s, undisturbed
+from dpbench.measure import undisturbed as clocks
+from dpbench.measure.undisturbed import counted_s, process_s, undisturbed
 
 SPIN = "while True: pass"
 WORK_S = 0.3
@@ -125,3 +126,11 @@ def test_without_the_kernels_counter_the_wall_clock_counts(monkeypatch, one_core
     ticks = iter([10.0, 14.0])
     measure = undisturbed(lambda: None, lambda: next(ticks))
     assert measure() == 4.0
+
+
+def test_a_thread_that_has_ended_hides_no_other(monkeypatch):
+    """The kernel listed a thread that is gone when its counter is read."""
+    own, listed = os.getpid(), os.listdir
+    monkeypatch.setattr(clocks.os, "listdir", lambda path: ["999999999", *listed(path)])
+    assert process_s(own) > 0
+    assert process_s(999999999) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.gate.take_round import LOCKSTEP
-from dpbench.processes.child import forks
+from dpbench.processes.child import forks, serving
 from dpbench.processes.child.forks import SideError, forked
 from dpbench.processes.child.lockstep import _alternate, _blocks, with_work_between
 from dpbench.processes.launch import launch
@@ -291,3 +291,18 @@ def test_a_side_that_ends_before_it_serves_says_why(error, monkeypatch):
     with forked(SideName.HEAD, serve, 30.0) as fork, pytest.raises(SideError) as caught:
         fork.receive()
     assert caught.value.reason.startswith(type(error).__name__)
+
+
+def test_threads_that_end_or_begin_while_they_are_pinned(monkeypatch):
+    """Thread 2 has ended when it is pinned, and thread 3 was started by one that was not pinned yet."""
+    listed, done = iter([["1", "2"], ["1", "3"], ["1", "3"]]), []
+
+    def pin_thread(thread, cores):
+        if thread == 2:
+            raise ProcessLookupError
+        done.append((thread, cores))
+
+    monkeypatch.setattr(serving.os, "listdir", lambda _: next(listed))
+    monkeypatch.setattr(serving.os, "sched_setaffinity", pin_thread)
+    serving.pin((0,))
+    assert sorted(done) == [(1, (0,)), (3, (0,))]
