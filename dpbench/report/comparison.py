@@ -87,7 +87,7 @@ def _answer(comparison: Comparison, circumstances: str) -> Iterator[Text]:
     if more := " ".join(filter(None, (said.certainty, said.advice))):
         yield Text(more)
     if said.command:
-        yield Text(f"  {said.command}", no_wrap=True, overflow="ignore")  # to be copied
+        yield Text(f"  {said.command}", overflow="ignore")  # to be copied
 
 
 def _all_notes(comparisons: Comparisons) -> Iterator[str]:

@@ -72,6 +72,8 @@ def test_progress_is_reported_with_the_time_left():
     self_test(MACHINE, runner=FakeRunner(child), clock=clock, progress=reported.append)
     assert [p.done for p in reported] == sorted(p.done for p in reported)
     assert reported[0].seconds_left == 60.0
+    assert [p.seconds_left for p in reported if p.running is None] == [60.0 - 5.0 * n for n in range(1, 13)]
+    assert {p.rounds for p in reported[1:]} == {12}
     assert reported[-1].done == reported[-1].total
 
 

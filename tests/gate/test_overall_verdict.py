@@ -387,15 +387,16 @@ def counted(command, stdin_text, timeout_s):
 @pytest.mark.parametrize(
     ("asked", "verdict"),
     [
-        (((0, 1), 0.97, 0), "pass"),
-        (((0, 1), 1.02, 0), "slower"),
-        (((0,), 0.97, 0), "slower"),
-        (((0,), 0.97, 0.01), "pass"),
-        (((0, 1), 1.02, 0.01), "pass"),
+        (((0, 1), 0.97, 0, 0.5), "pass"),
+        (((0, 1), 1.02, 0, 0.5), "slower"),
+        (((0,), 0.97, 0, 9.0), "slower"),
+        (((0,), 0.97, 0.01, 9.0), "pass"),
+        (((0, 1), 1.02, 0.01, 0.5), "pass"),
+        (((0, 1), 1.02, 0.01, 9.0), "undecided"),  # nine processes for each core: no time is taken
     ],
 )
 def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path, monkeypatch, asked, verdict):
-    tiers, high, tolerated = asked
+    tiers, high, tolerated, wanting = asked
     (tmp_path / "mine.py").write_text("def step(): ...\n")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", "--all")
@@ -409,9 +410,11 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path,
     monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
     monkeypatch.setattr(prepare, "_read_settings", lambda *_: settings)
     monkeypatch.setattr(run_gate, "compile_sides", lambda *_: None)
+    monkeypatch.setattr(run_gate, "wait_for_quiet", lambda *_: wanting)
     monkeypatch.setattr(run_gate, "measure_times", lambda *_, **__: Times((timed("a", high),), {}, None))
     found = run_gate.run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
     assert found.verdict == verdict
+    assert ("too busy for times" in found.why) == (verdict == "undecided")
     assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
         (100, 101, "a" if verdict == "pass" and not tolerated else None)
     ] * 2

@@ -166,5 +166,5 @@ def test_fewer_rounds_are_needed_where_the_ratio_is_far_from_the_tolerated_growt
 
     assert needed(1.0, 1.05) == 37  # beyond 10: (1.3 x 4.88 % / 2.96 %)^2 x 10 are 47
     assert needed(1.1, 1.05) < needed(1.05, 1.05)
-    assert needed(1.0, 1.05) < needed(1.02, 1.02, 40)
+    assert needed(1.0, 1.02) < needed(1.02, 1.02)
     assert needed(1.029, 1.05) is None

@@ -75,6 +75,7 @@ def test_the_cost_of_a_round_is_what_its_samples_do_not_explain():
 def test_accelerators_need_twice_the_samples():
     case = Case(variant="naive", workload="mlp/tiny", batch=8, devices=("cuda:0", "cuda:1"), threads=1)
     assert guessed_cost([case, case.model_copy(update={"devices": ("cpu",)})]).least_s == (2.0, 1.0)
+    assert guessed_cost([case.of("ddp")]).fixed_s > guessed_cost([case]).fixed_s  # a process for each rank
 
 
 def test_a_budget_that_suffices_needs_no_words():

@@ -100,7 +100,7 @@ def _obeyed_by_none(table: Table) -> Table:
 
 def _text(line: str, style: str = "") -> Text:
     """Return a line. One with ``::`` is not folded: no word of it can begin a line, and node ids can be copied."""
-    return Text(_split(line), style=style, no_wrap="::" in line, overflow="ignore" if "::" in line else None)
+    return Text(_split(line), style=style, overflow="ignore" if "::" in line else None)
 
 
 _UNFOLDED = 20

@@ -67,6 +67,13 @@ def test_no_line_of_any_width_is_a_command(text: str, width: int) -> None:
     assert "##[" not in shown
 
 
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_no_fold_puts_a_command_at_the_beginning_of_a_line(width: int) -> None:
+    names = [f"{'x' * number}::error::boom" for number in range(1, 90)]
+    shown = printed(judged(times=tuple(time(name, "slower") for name in names), notes=names), width)
+    assert not any(re.match(r"\s*::.*::", line) for line in shown.splitlines())
+
+
 def test_a_node_id_can_be_copied() -> None:
     name = "tests/bench/test_step.py::test_forward_of_a_model[large-8]"
     shown = printed(judged("undecided", times=(unmeasured(name),)), 80)
