@@ -240,7 +240,7 @@ def _named(revision: str, commits: Set[str]) -> list[str]:
 
 
 _PROXY = re.compile(r"\w+\.python_(calls|lines)(\.growth)?")
-_NEVER_TRADED = re.compile(r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|projected\..*|value .*|.*host_wait")
+_NEVER_TRADED = re.compile(r"kept\..*|wrapper\..*|auto\..*|dependencies\..*|value .*|.*host_wait")
 _NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
 
 TimedBy = Mapping[str, tuple[str, ...]]

@@ -13,7 +13,7 @@ Counts have no noise, so one operator, copy, byte, allocation or Python call mor
     uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, copies (busy.py)
     start         modules that the import adds, the construction, the first forward
     choices       which way the default dispatch chooses
-    projected     the step time on described machines
+    order         copies that wait for each other, turns of lanes, the host's calls before the last lane begins
 
 A cost that grows with the square of n is small at the size of a test, and large in a user's model. So the gate also
 compares what is added to a counter when the model or the number of lanes doubles:
@@ -249,8 +249,8 @@ def _where(record: CountRecord, folder: Path) -> str:
 def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange]:
     """Return the counters of one case that differ. Both records must be OK. Pure.
 
-    Lines and projected times that are a little more are no change. More turns may be better or worse: the projected
-    time decides. Of a use that one side cannot do, that alone is compared.
+    Lines that are a little more are no change. A phase's turns are better or worse: `dependencies` judges them where
+    their order is known. Of a use that one side cannot do, that alone is compared.
     """
     assert old.counts is not None
     assert new.counts is not None
@@ -262,7 +262,7 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
             counter=change.name,
             base=change.old,
             head=change.new,
-            is_worse=None if change.name.endswith(".turns") else is_worse(change.name, olds, news),
+            is_worse=None if change.name.endswith("forward.turns") else is_worse(change.name, olds, news),
         )
         for change in diff(olds, news)
         if _is_notable(change.name, change.old or 0, change.new or 0)
@@ -278,7 +278,7 @@ def _absent_uses(counters: Mapping[str, int]) -> set[str]:
 def _is_notable(counter: str, old: int, new: int) -> bool:
     """Whether a change is more than what other code of the same cost changes.
 
-    A line costs nothing by itself, and a projection rests on many counts that are compared one by one.
+    A line costs nothing by itself, and a piece that is a little larger no more than the next hop's copy of it.
     """
     if counter.endswith(".python_lines"):
         return abs(new - old) > max(TOLERATED * old, NOTABLE_LINES)
@@ -286,8 +286,8 @@ def _is_notable(counter: str, old: int, new: int) -> bool:
         return abs(new - old) > max(TOLERATED * old, NOTABLE_BYTES)
     if counter.startswith(_SELDOM):
         return abs(new - old) > TOLERATED * old
-    if counter.startswith("projected."):
-        return abs(new - old) > TOLERATED_TIME * old
+    if counter == _PIECE:
+        return abs(new - old) > TOLERATED_PIECE * old
     return True
 
 
@@ -312,8 +312,8 @@ NOTABLE_BYTES = 1024
 """The tolerated increase of the memory that a call of a borrowed benchmark takes: a few names more cost as much."""
 _SELDOM = ("uses.start.", "uses.copied.", "uses.pickled.")
 """What a user does once in a run: an attribute more of the wrapper adds calls to a copy. `TOLERATED` more pass."""
-TOLERATED_TIME = 0.01
-"""The tolerated increase of a projected step time, as a share."""
+_PIECE, TOLERATED_PIECE = "dependencies.passed_on_bytes", 0.01
+"""The largest piece that lanes pass on, and its tolerated increase, as a share."""
 
 
 def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
@@ -335,7 +335,7 @@ def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> 
 
 
 def _has_growth(counter: str) -> bool:
-    return not counter.startswith(("kept.", "more_steps.", "projected.", "auto.", "uses."))
+    return not counter.startswith(("kept.", "more_steps.", "auto.", "uses."))
 
 
 def growth_name(doubling: Doubling) -> str:

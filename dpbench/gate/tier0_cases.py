@@ -19,8 +19,6 @@ _SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 10
 
 MORE_STEPS = 100
 """Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
-MACHINES = ("4xH100-sxm", "4xT4-pcie")
-"""Described machines on which steps are projected: fast links with a slow host, and the opposite."""
 
 
 def gate_cases() -> tuple[Case, ...]:
@@ -67,8 +65,8 @@ def threads_case() -> Case:
     return _case("mlp/tiny", CPU, Mode.INFER, dispatch="auto")
 
 
-def projected_cases() -> tuple[Case, ...]:
-    """Return the cases whose step is projected on `MACHINES`."""
+def route_cases() -> tuple[Case, ...]:
+    """Return the cases whose order of copies and turns of lanes are counted too."""
     interleaved, buckets = (
         _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
@@ -128,7 +126,7 @@ def job_of(case: Case) -> CountJob:
         thorough=True,
         more_steps=MORE_STEPS if case in stepping_cases() else 0,
         uses=case == choice_case(),
-        machines=MACHINES if case in projected_cases() else (),
+        routes=case in route_cases(),
         way="threads" if case == threads_case() else "sequence",
         numbers=case not in (pieces_case(), star_case()),
     )
