@@ -30,10 +30,10 @@ from dpbench.report.headline import headline, place
 from dpbench.report.ladder import LADDER_LEGEND, Ladder, ladder_table, ladders, ladders_json
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.table import Bar, Column, Table, folded
-from dpbench.report.units import estimate, number, time_unit
 from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.stats.rounds import Estimate
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import number, time_unit
 
 _LEGEND = "time: median over rounds of the round's median step [95 % interval over rounds]; a ratio below 1 is faster. "
 _STEPS_LEGEND = (
@@ -148,14 +148,14 @@ def _times_table(comparison: Comparison) -> Table:
 
     def time(row: Row) -> str:
         assert row.summary.step_time_s is not None
-        return estimate(row.summary.step_time_s, unit_s) + (" *" if row.summary.thin_rounds else "")
+        return row.summary.step_time_s.text(unit_s) + (" *" if row.summary.thin_rounds else "")
 
     columns = [
         Column("variant", lambda row: row.summary.case.variant),
         Column(f"time, {unit}", time),
         Column(
             "ratio" if comparison.reference is None else f"ratio to {comparison.reference}",
-            lambda row: None if row.ratio is None else estimate(row.ratio.times),
+            lambda row: None if row.ratio is None else row.ratio.times.text(),
         ),
         Column(
             f"% {_percent_of(comparison)}",

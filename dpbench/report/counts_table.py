@@ -18,7 +18,7 @@ from dpbench.records.record import Outcome
 from dpbench.records.summary import Summary
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (

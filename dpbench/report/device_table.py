@@ -13,8 +13,8 @@ from dpbench.records.baseline import Figures
 from dpbench.records.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
 from dpbench.records.readings import DeviceTelemetry, OverRounds, over_values
 from dpbench.report.table import NONE, Column, Table, folded, plain_lines
-from dpbench.report.units import byte_unit, estimate, number, time_unit
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import byte_unit, number, time_unit
 
 _LEGEND = {
     "PCIe": "PCIe: sent and received. ",
@@ -232,8 +232,8 @@ def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
     unit_s, unit = time_unit([row.now.minimum_s.value for row in rows])
     columns = [
         Column("test", lambda row: row.name),
-        Column(f"median, {unit}", lambda row: estimate(row.now.median_s, unit_s)),
-        Column(f"minimum, {unit}", lambda row: estimate(row.now.minimum_s, unit_s)),
+        Column(f"median, {unit}", lambda row: row.now.median_s.text(unit_s)),
+        Column(f"minimum, {unit}", lambda row: row.now.minimum_s.text(unit_s)),
         Column("rounds", lambda row: row.now.rounds),
         Column(
             "median / baseline",

@@ -15,8 +15,8 @@ from dpbench.records.phase_summary import PhaseSummary
 from dpbench.records.summary import Summary
 from dpbench.records.winner import MOST_ROUNDS, Winner, rounds_to_decide, winner_of
 from dpbench.report.next_command import next_command
-from dpbench.report.units import number, time_unit
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.text.quantities import number, time_unit
 
 _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90

@@ -14,7 +14,7 @@ from dpbench.cases.variants import VariantName
 from dpbench.records.compare import Comparison, Comparisons, Row
 from dpbench.records.summary import Summary
 from dpbench.report.table import Column, Table, folded
-from dpbench.report.units import number, time_unit
+from dpbench.text.quantities import number, time_unit
 
 
 @dataclass(frozen=True)

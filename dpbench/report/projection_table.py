@@ -9,7 +9,7 @@ from rich.text import Text
 from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.report.units import number, time_unit
+from dpbench.text.quantities import number, time_unit
 
 SCHEMA = 1
 _LEGEND = (

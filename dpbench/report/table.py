@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 LEAST_WIDTH, MOST_WIDTH = 8, 24

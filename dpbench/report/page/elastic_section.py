@@ -10,7 +10,7 @@ from dpbench.report.page.drawing import STEP_PX, chart, layer, number_axis, rows
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
 from dpbench.report.page.theme import coloured, series
 from dpbench.report.table import Column, shown
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _MOST_ANSWERS = 6
 _MOST_ROWS = 500

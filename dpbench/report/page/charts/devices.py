@@ -26,7 +26,7 @@ from dpbench.report.page.drawing import (
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import PAPER, coloured, series, shaped, variant_colours
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _COLOURS = {
     "scatter": series(7),

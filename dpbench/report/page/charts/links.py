@@ -10,7 +10,7 @@ from dpbench.report.page.drawing import cells, names_axis, strength
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import series
-from dpbench.report.units import byte_unit, number
+from dpbench.text.quantities import byte_unit, number
 
 _CELL_PX = 38
 _COLUMNS = {"source": "from", "target": "to", "shown": "bytes", "copies": "copies"}

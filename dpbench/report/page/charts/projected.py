@@ -9,7 +9,7 @@ from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, Project
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _LEAST_SHARE = 0.05
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."

@@ -28,8 +28,8 @@ from dpbench.report.page.drawing import (
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.report.page.theme import BAD, GOOD, INK, MUTED, coloured, variant_colours
-from dpbench.report.units import estimate, number
 from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.text.quantities import number
 
 _MS = 1e-3
 _CUT = " ▸"
@@ -103,8 +103,8 @@ def _ratio(summary: Summary, ratio: Estimate) -> DataRow:
     assert summary.step_time_s is not None
     return {
         "variant": str(summary.case.variant),
-        "shown": estimate(ratio),
-        "time": estimate(summary.step_time_s, _MS),
+        "shown": ratio.text(),
+        "time": summary.step_time_s.text(_MS),
         "rounds": f"{summary.rounds_ok}/{summary.rounds}",
     }
 
@@ -165,7 +165,7 @@ def _changes(comparison: Comparison) -> list[DataRow]:
             "variant": str(variant),
             "what": _what(variant),
             **fields,
-            "shown": estimate(ratio),
+            "shown": ratio.text(),
             "verdict": _verdict(ratio),
         }
         for (variant, ratio), fields in zip(ratios, drawn, strict=True)

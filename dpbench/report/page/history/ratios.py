@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from dpbench.report.page.drawing import chart, layer, number_axis
 from dpbench.report.page.parts import Cell, Columns, DataRow, Panel
 from dpbench.report.page.theme import BAD, MUTED, coloured
-from dpbench.report.units import estimate, number
 from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import number
 
 MS = 1e-3
 _MOST_PLACES = 300
@@ -23,7 +23,7 @@ def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, 
         "place": place,
         "series": series,
         **{name: float(f"{end:.5g}") for name, end in (("ratio", ratio.value), ("low", low), ("high", high))},
-        "shown": estimate(ratio),
+        "shown": ratio.text(),
         "ms": number(step_s / MS),
         "rounds": rounds,
         "is_slower": False,

@@ -16,8 +16,8 @@ from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
 from dpbench.report.page.theme import variant_colours
-from dpbench.report.units import estimate, number
 from dpbench.stats.rounds import Estimate, Rounds, median_of_rounds, ratio_of_rounds
+from dpbench.text.quantities import number
 
 _SHORT = 10
 _MOST_LISTED = 200
@@ -161,7 +161,7 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
         {
             "variant": str(each.case.variant),
             "setting": place(each.case),
-            "shown": estimate(each.ratio),
+            "shown": each.ratio.text(),
             "verdict": each.verdict or "not decided",
             "before": number(median_of_rounds(each.before).value / MS),
             "after": number(median_of_rounds(each.after).value / MS),

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.units import estimate, number, time_unit
 from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import number, time_unit
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_a_printed_number_is_within_half_a_percent(value: float) -> None:
 
 
 def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
-    assert estimate(Estimate(0.0123456, 0.00999, 0.5), 1e-3) == "12.3 [10.0, 500.0]"
-    assert estimate(Estimate(0.0123456, None, None), 1e-3) == "12.3"
+    assert Estimate(0.0123456, 0.00999, 0.5).text(1e-3) == "12.3 [10.0, 500.0]"
+    assert Estimate(0.0123456, None, None).text(1e-3) == "12.3"
