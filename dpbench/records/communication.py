@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from dpbench.records.details import Detail, Place
+from dpbench.records.counts import Detail, Place
 from dpbench.text.frozen import Frozen
 
 WARM_UP = 2

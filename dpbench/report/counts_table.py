@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.analysis.compare import Row
+from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.compare import Row
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
-from dpbench.records.summary import Summary
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
 from dpbench.text.quantities import number

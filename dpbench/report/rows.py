@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from dpbench.analysis.summary import summarise
 from dpbench.cases.devices import format_devices
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Record
-from dpbench.records.summary import summarise
 from dpbench.text.outside import one_line
 
 Row = Mapping[str, str | int | float | None]

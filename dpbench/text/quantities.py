@@ -1,4 +1,4 @@
-"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``; shown as ``1:30``), sizes (``512KiB``, ``10MiB``), figures."""
+"""Quantities as text: durations (``90s``, ``1.5h``; shown as ``1:30``), sizes (``512KiB``), and figures with units."""
 
 import math
 import re

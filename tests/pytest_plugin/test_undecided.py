@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from dpbench.analysis.threshold import Threshold, growth_over
 from dpbench.records.baseline import Figures
-from dpbench.records.threshold import Threshold, growth_over
 from dpbench.stats.rounds import Estimate
 from tests.pytest_plugin.suite import SUITE
 

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.gate.scripts import compare_communication
 from dpbench.records.communication import Issue, Part, RankIssues, communication
-from dpbench.records.details import Place
+from dpbench.records.counts import Place
 
 
 def issue(kind="all_reduce", part=Part.BACKWARD, line=1, count=1, size=16, *, exposed=False):

@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from dpbench.analysis.answer import Headline, headline
 from dpbench.cases.devices import are_shared
 from dpbench.cases.names import FAMILIES, Family
 from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
-from dpbench.records.winner import winner_of
-from dpbench.report.headline import Headline, headline
 from dpbench.report.page.charts.devices import (
     clock_along,
     device_memory,
@@ -184,13 +183,13 @@ def _summary(machine_results: MachineResults, main: Headline | None) -> str:
     if len(machine_results.compared.comparisons) == 1:
         return main.answer
     winners = [
-        winner for comparison in machine_results.compared.comparisons if (winner := winner_of(comparison)) is not None
+        winner for comparison in machine_results.compared.comparisons if (winner := comparison.winner) is not None
     ]
     alone = sum(winner.is_slower_than_one_device for winner in winners)
     if alone == len(winners) > 0:
         return f"In all {alone} settings one device alone is faster than every scheme on several."
-    wins = Counter(str(winner.best.case.variant) for winner in winners if winner.is_decided)
-    undecided = sum(not winner.is_decided for winner in winners)
+    wins = Counter(str(winner.best.case.variant) for winner in winners if not winner.rivals)
+    undecided = sum(bool(winner.rivals) for winner in winners)
     parts = [f"{name} in {count}" for name, count in wins.most_common()]
     text = f"Of {len(machine_results.compared.comparisons):,} settings, the fastest scheme is {', '.join(parts)}"
     if not parts:

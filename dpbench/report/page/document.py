@@ -13,8 +13,8 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from dpbench.analysis.answer import place
 from dpbench.errors import WrongInputError
-from dpbench.report.headline import place
 from dpbench.report.page.parts import ALL, MachinePart, Page, Panel, Section
 from dpbench.report.page.theme import CONFIG
 from dpbench.text.files import replace_text

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpbench.analysis.answer import place
+from dpbench.analysis.compare import Comparison, Comparisons, compare, differences
+from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
-from dpbench.records.compare import Comparison, Comparisons, compare, differences
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Record
-from dpbench.records.summary import Summary
-from dpbench.report.headline import place
 from dpbench.report.page.parts import Columns, DataRow, Panel
 
 MOST_SETTINGS = 40

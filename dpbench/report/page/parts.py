@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpbench.report.headline import Headline
+from dpbench.analysis.answer import Headline
 
 Cell = str | float | int | bool | None
 DataRow = Mapping[str, Cell]

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from dpbench.analysis.answer import place
+from dpbench.analysis.compare import Row
+from dpbench.analysis.summary import Summary
 from dpbench.cases.devices import short_devices
-from dpbench.records.compare import Row
 from dpbench.records.record import Outcome
-from dpbench.records.summary import Summary
-from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
 
@@ -122,7 +122,7 @@ def _once(machine: MachineResults) -> Iterator[Row]:
 def _cells(machine: str, row: Row) -> Sequence[Cell]:
     found, case = row.summary, row.summary.case
     time = found.step_time_s
-    percent = row.percent_of_limit if row.percent_of_limit is not None else row.percent_of_single
+    percent = row.percent
     rss = found.peak_rss_bytes.value if found.peak_rss_bytes is not None else None
     return (
         machine,
@@ -134,7 +134,7 @@ def _cells(machine: str, row: Row) -> Sequence[Cell]:
         str(case.dtype),
         "ok, few samples" if found.thin_rounds else found.outcome.replace("_", " "),
         *(_rounded(value, 1e3) for value in ((time.value, time.low, time.high) if time else (None, None, None))),
-        _rounded(row.ratio.times.value if row.ratio else None),
+        _rounded(row.ratio.value if row.ratio else None),
         _rounded(percent),
         _rounded(found.items_per_s),
         found.rounds_ok,

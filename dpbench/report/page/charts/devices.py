@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
+from dpbench.analysis.compare import Comparison
+from dpbench.analysis.phases import MOVES, PhasePart, Work
 from dpbench.cases.case import Case
-from dpbench.records.compare import Comparison
-from dpbench.records.phase_parts import MOVES, PhasePart, Work, phase_parts
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
 from dpbench.report.page.drawing import (
@@ -75,7 +75,7 @@ def _phases_text(every: Sequence[DataRow]) -> str:
 
 
 def _phase_rows(comparison: Comparison) -> list[DataRow]:
-    parts = [(row.summary, phase_parts(row.summary.phases, len(row.summary.case.devices))) for row in comparison.rows]
+    parts = [(row.summary, row.summary.phases.parts(len(row.summary.case.devices))) for row in comparison.rows]
     totals = [sum(part.time_s for part in own) for _, own in parts if own]
     if not totals:
         return []
@@ -83,7 +83,7 @@ def _phase_rows(comparison: Comparison) -> list[DataRow]:
     room = LABEL_ROOM * min(most_s, max(totals)) * 1e3
     bars: list[DataRow] = []
     for summary, own in parts:
-        disagrees = summary.phases is not None and summary.phases.disagreeing
+        disagrees = summary.phases.disagreeing
         bars += _bar(str(summary.case.variant), own, most_s, _DISAGREES if disagrees else "")
     return [{**row, "room": room} for row in bars]
 

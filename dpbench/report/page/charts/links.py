@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from dpbench.analysis.answer import place
 from dpbench.cases.case import Case
 from dpbench.records.counts import CountRecord
-from dpbench.report.headline import place
 from dpbench.report.page.drawing import cells, names_axis, strength
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel

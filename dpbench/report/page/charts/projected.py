@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from dpbench.analysis.summary import Summary
 from dpbench.cases.variants import VariantName
-from dpbench.records.summary import Summary
 from dpbench.report.page.drawing import intervals, number_axis, row_step, rows_of
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
+from dpbench.analysis.compare import Comparison, Row
+from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared
 from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.compare import Comparison, Row
-from dpbench.records.summary import Summary
-from dpbench.records.winner import is_above_one, winner_of
 from dpbench.report.page.drawing import (
     LABEL_ROOM,
     STEP_PX,
@@ -80,11 +79,11 @@ def _ratio_rows(machine: MachineResults, title: str, colour: dict[str, object], 
 
 
 def _to_reference(comparison: Comparison) -> list[DataRow]:
-    return _ratios([(row.summary, row.ratio.times) for row in comparison.rows if row.ratio is not None])
+    return _ratios([(row.summary, row.ratio) for row in comparison.rows if row.ratio is not None])
 
 
 def _to_fastest(comparison: Comparison) -> list[DataRow]:
-    winner = winner_of(comparison)
+    winner = comparison.winner
     if winner is None:
         return []
     best = winner.best
@@ -181,7 +180,7 @@ def _what(variant: VariantId) -> str:
 
 
 def _verdict(ratio: Estimate) -> str:
-    if is_above_one(ratio):
+    if ratio.is_above_one:
         return _SLOWER
     return _FASTER if ratio.high is not None and ratio.high < 1 else _SAME
 
@@ -210,7 +209,7 @@ def throughput_here(machine: MachineResults) -> Panel | None:
 def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
     for row in comparison.rows:
         items = row.summary.items_per_s
-        percent = row.percent_of_limit if row.percent_of_limit is not None else row.percent_of_single
+        percent = row.percent
         if percent is not None and items is not None:
             yield {
                 "variant": str(row.summary.case.variant),

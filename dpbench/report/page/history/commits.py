@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpbench.analysis.compare import differences
 from dpbench.gate.history import machine_of
-from dpbench.records.compare import differences
 from dpbench.records.record import Record
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.text.outside import quoted

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpbench.analysis.answer import place
+from dpbench.analysis.summary import summarise
 from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment, Record
-from dpbench.records.summary import summarise
-from dpbench.records.winner import is_above_one
-from dpbench.report.headline import place
 from dpbench.report.page.history.ratios import MS, counted, drawn, point, seconds_of
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
@@ -142,7 +141,7 @@ class _Effect:
     @property
     def verdict(self) -> str:
         """What surely changed; nothing if the interval contains 1 or there is none."""
-        if is_above_one(self.ratio):
+        if self.ratio.is_above_one:
             return "slower"
         return "faster" if self.ratio.high is not None and self.ratio.high < 1 else ""
 

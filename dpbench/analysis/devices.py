@@ -1,32 +1,19 @@
 """Each device of a case over its rounds: telemetry and peaks of memory. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Protocol
 
-from dpbench.records.readings import DeviceTelemetry, OverRounds, Reading, over_rounds
+from dpbench.analysis.over_rounds import ABSENT, OverRounds, over_rounds
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 
-TELEMETRY = (
-    "sm_busy_percent",
-    "dram_bandwidth_percent",
-    "kernel_running_percent",
-    "memory_in_use_percent",
-    "power_w",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "energy_per_step_j",
-    "pcie_sent_bytes_per_step",
-    "pcie_received_bytes_per_step",
-    "nvlink_sent_bytes_per_step",
-    "nvlink_received_bytes_per_step",
-)
 LINKS = ("pcie", "nvlink")
 PEAKS = ("peak_device_bytes", "peak_reserved_bytes")
 _BUSYNESS = ("sm_busy_percent", "kernel_running_percent", "power_w", "energy_per_step_j", "peak_device_bytes")
-_ABSENT = Reading(reason="the record does not have it")
+_ABSENT = Reading(reason=ABSENT)
 
 
 class WindowReadings(Protocol):
@@ -62,8 +49,8 @@ class DeviceSummary:
 
 def summarise_devices(rounds: Sequence[WindowReadings]) -> tuple[DeviceSummary, ...]:
     """Return one summary for each device that any of the rounds names, in order of appearance."""
-    names = chain.from_iterable(part for one in rounds for part in (one.telemetry, *_peaks(one)) if part)
-    return tuple(_summary(device, rounds) for device in dict.fromkeys(names))
+    read = [part for one in rounds for part in (one.telemetry, one.peak_device_bytes, one.peak_reserved_bytes) if part]
+    return tuple(_summary(device, rounds) for device in dict.fromkeys(chain.from_iterable(read)))
 
 
 def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary, ...]:
@@ -104,34 +91,24 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     )
 
 
-def _peaks(one: WindowReadings) -> tuple[Mapping[str, Reading] | None, Mapping[str, Reading] | None]:
-    return one.peak_device_bytes, one.peak_reserved_bytes
-
-
 def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
     """Return the device's telemetry, or a reading with the reason why there is none."""
-    found = (one.telemetry or {}).get(device)
-    if found is None:
-        return _ABSENT
+    found = (one.telemetry or {}).get(device, ABSENT)
     return Reading(reason=found) if isinstance(found, str) else found
 
 
-def _traffic(link: str, device_telemetry: DeviceTelemetry) -> Reading:
+def _traffic(link: str, telemetry: DeviceTelemetry) -> Reading:
     """Return what the device sent and received. If one is unknown, so is their sum."""
-    parts: list[Reading] = [getattr(device_telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
-    values = [part.value for part in parts if part.value is not None]
-    if len(values) == len(parts):
-        return Reading(value=sum(values), source="; ".join(_unique(each.source for each in parts)) or None)
-    return Reading(reason="; ".join(_unique(each.reason for each in parts)))
+    parts: list[Reading] = [getattr(telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
+    both = over_rounds(parts)
+    if both.reason is not None:
+        return Reading(reason=both.reason)
+    return Reading(value=sum(part.value or 0.0 for part in parts), source=both.source)
 
 
-def _throttled_percent(device_telemetry: DeviceTelemetry) -> Reading:
-    known_s = [cause.value for cause in device_telemetry.throttled_s.values() if cause.value is not None]
-    if known_s and device_telemetry.window_s > 0:
-        return Reading(value=100 * max(known_s) / device_telemetry.window_s)
-    reasons = _unique(cause.reason for cause in device_telemetry.throttled_s.values())
-    return Reading(reason="; ".join(reasons) or "the GPU reports no cause")
-
-
-def _unique(texts: Iterator[str | None]) -> list[str]:
-    return list(dict.fromkeys(text for text in texts if text is not None))
+def _throttled_percent(telemetry: DeviceTelemetry) -> Reading:
+    causes = list(telemetry.throttled_s.values())
+    known_s = [cause.value for cause in causes if cause.value is not None]
+    if known_s and telemetry.window_s > 0:
+        return Reading(value=100 * max(known_s) / telemetry.window_s)
+    return Reading(reason=over_rounds(causes).reason or "the GPU reports no cause")

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dpbench.analysis.compare import compare
+from dpbench.analysis.ladder import ladders
 from dpbench.cases.plan import Skip
-from dpbench.records.compare import compare
-from dpbench.report.ladder import ladders
 from tests.records.making import METRICS, case, ok
 
 

@@ -1,7 +1,7 @@
 """Did a figure of a pytest benchmark grow by more than its threshold allows? Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpbench.records.baseline import BaselineError, Figures
@@ -54,9 +54,12 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
         pass         all else
     """
     slower, undecided = [], []
-    for name, limit, new, old in _limited(now, then, threshold):
-        ratio = ratio_of_estimates(new, old)
-        low, high = (ratio.value if end is None else end for end in (ratio.low, ratio.high))
+    for name, share in (("median", threshold.median), ("minimum", threshold.minimum)):
+        if share is None:
+            continue
+        new, old = getattr(now, f"{name}_s"), getattr(then, f"{name}_s")
+        limit, ratio = 1 + share, ratio_of_estimates(new, old)
+        low, high = ratio.ends
         figures = f"{_text(new)} after {_text(old)}"
         if low > 1 and ratio.value > limit:
             slower.append(f"{name} is {ratio.value:.3g} times the baseline's: {figures}; allowed: {limit:g} times")
@@ -68,14 +71,6 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
     return Growth(tuple(slower), tuple(undecided))
 
 
-def _limited(now: Figures, then: Figures, threshold: Threshold) -> Iterator[tuple[str, float, Estimate, Estimate]]:
-    """Yield each figure that has a limit: its name, the limit as a ratio, and both estimates in seconds."""
-    if threshold.median is not None:
-        yield "median", 1 + threshold.median, now.median_s, then.median_s
-    if threshold.minimum is not None:
-        yield "minimum", 1 + threshold.minimum, now.minimum_s, then.minimum_s
-
-
 def _widest(new: Estimate, old: Estimate) -> str:
     """Return the run whose interval is the wider one, as the beginning of a sentence."""
     widths = [sum(log_distances(each) or (0.0, 0.0)) for each in (new, old)]
@@ -83,5 +78,5 @@ def _widest(new: Estimate, old: Estimate) -> str:
 
 
 def _text(estimate: Estimate) -> str:
-    low, high = (estimate.value if end is None else end for end in (estimate.low, estimate.high))
+    low, high = estimate.ends
     return f"{estimate.value:.4g} s [{low:.4g}, {high:.4g}]"

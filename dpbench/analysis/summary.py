@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from dpbench.analysis.devices import DeviceSummary, summarise_devices
+from dpbench.analysis.over_rounds import OverRounds, over_values
+from dpbench.analysis.phases import PhaseSummary, summarise_phases
 from dpbench.cases.case import Case
-from dpbench.records.device_summary import DeviceSummary, summarise_devices
-from dpbench.records.phase_summary import PhaseSummary, summarise_phases
-from dpbench.records.readings import OverRounds, over_values
 from dpbench.records.record import Metrics, Outcome, Record
-from dpbench.stats.rounds import Estimate, median_of_rounds
+from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,25 @@ class Summary:
         return summarise_devices(self.metrics)
 
     @cached_property
-    def phases(self) -> PhaseSummary | None:
-        case = self.case
+    def phases(self) -> PhaseSummary:
         longest_s = None if self.step_time_s is None else self.step_time_s.high or max(map(max, self.step_times_s))
-        return summarise_phases(self.metrics, case.steps_per_sample, case.machines, longest_s) if self.metrics else None
+        return summarise_phases(self.metrics, self.case.steps_per_sample, self.case.machines, longest_s)
+
+    @property
+    def agreeing_phases(self) -> PhaseSummary:
+        """The phases; none if one of them is longer than the step, because they explain nothing then."""
+        return PhaseSummary({}) if self.phases.disagreeing else self.phases
 
     @cached_property
     def peak_rss_bytes(self) -> OverRounds | None:
-        return _peak_rss_bytes(self.metrics)
+        peaks = [float(one.peak_rss_bytes) for one in self.metrics if one.peak_rss_bytes is not None]
+        return over_values(peaks) if peaks else None
+
+    @property
+    def time_s(self) -> float:
+        """The median step of a case that has times."""
+        assert self.step_time_s is not None
+        return self.step_time_s.value
 
     @property
     def rounds_ok(self) -> int:
@@ -66,6 +77,20 @@ class Summary:
     @property
     def items_per_s(self) -> float | None:
         return None if self.step_time_s is None else self.case.batch / self.step_time_s.value
+
+    @property
+    def ended(self) -> str:
+        """How the case ended, in words."""
+        return self.outcome.replace("_", " ")
+
+    def ratio_to(self, reference: "Summary") -> Estimate:
+        """Return the step time over the reference's; above 1 is slower.
+
+        That of the reference itself is 1 without an interval, because nothing is estimated.
+        """
+        if self is reference:
+            return Estimate(1.0, None, None)
+        return ratio_of_rounds(self.step_times_s, reference.step_times_s)
 
 
 def summarise(records: Sequence[Record]) -> Summary:
@@ -76,9 +101,9 @@ def summarise(records: Sequence[Record]) -> Summary:
     if wrong:
         return Summary(case, Outcome.WRONG_RESULT, f"not the same computation: {_reasons(wrong)}", rounds)
     done = [record for record in records if record.outcome is Outcome.OK]
-    step_times_s = tuple(record.step_times_s for record in done)
-    if not step_times_s:
+    if not done:
         return Summary(case, failed[0].outcome, _reasons(failed), rounds)
+    step_times_s = tuple(record.step_times_s for record in done)
     reason = f"{len(failed)} of {rounds} rounds failed: {_reasons(failed, named=True)}" if failed else None
     metrics = [record.metrics for record in done if record.metrics is not None]
     return Summary(
@@ -92,11 +117,6 @@ def summarise(records: Sequence[Record]) -> Summary:
         tuple(metrics),
         sum(not record.has_enough_samples for record in done),
     )
-
-
-def _peak_rss_bytes(metrics: Sequence[Metrics]) -> OverRounds | None:
-    peaks = [float(metric.peak_rss_bytes) for metric in metrics if metric.peak_rss_bytes is not None]
-    return over_values(peaks) if peaks else None
 
 
 def _loss(metrics: Sequence[Metrics]) -> Loss | None:

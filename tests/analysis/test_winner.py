@@ -1,7 +1,6 @@
 import pytest
 
-from dpbench.records.compare import compare
-from dpbench.records.winner import MOST_ROUNDS, rounds_to_decide, winner_of
+from dpbench.analysis.compare import MOST_ROUNDS, compare, rounds_to_decide
 from dpbench.stats.rounds import Estimate
 from tests.records.making import case, ok
 
@@ -14,7 +13,7 @@ def winner(**times_s):
         for name, rounds in times_s.items()
         for number, time_s in enumerate(rounds)
     ]
-    return winner_of(compare(records).comparisons[0])
+    return compare(records).comparisons[0].winner
 
 
 STEADY = (1.0, 1.01, 0.99, 1.0, 1.0)
@@ -28,7 +27,7 @@ def test_the_shortest_step_wins_if_its_interval_is_apart():
     found = winner(naive=times(2), tuned=times(1), ddp=times(1.5))
     assert found.best.case.variant == "tuned"
     assert list(found.slower) == ["ddp", "naive"]
-    assert found.is_decided
+    assert found.rivals == ()
 
 
 def test_a_scheme_whose_interval_contains_one_is_a_rival():

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dpbench.records.summary import summarise
-from dpbench.report.next_command import next_command
+from dpbench.analysis.answer import next_command
+from dpbench.analysis.summary import summarise
+from tests.analysis.test_compare import rounds
 from tests.records.making import case
-from tests.records.test_compare import rounds
 
 
 def command(variant="tuned", step_s=0.1, **changed):

@@ -1,8 +1,7 @@
 import pytest
 
-from dpbench.records.compare import UnlikeEnvironmentsError, compare
-from dpbench.records.device_summary import TELEMETRY
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.analysis.compare import UnlikeEnvironmentsError, compare
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Metrics, Record
 from tests.records.making import METRICS, case, ok
 
