@@ -4,11 +4,12 @@ All reports print these sentences, and name settings, limits and ideals in these
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpbench.analysis.compare import MOST_ROUNDS, Comparison, Row, Winner, rounds_to_decide
+from dpbench.analysis.compare import MOST_ROUNDS, Comparison, Comparisons, Row, Winner, rounds_to_decide
 from dpbench.analysis.phases import share_of_moves
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
@@ -109,6 +110,25 @@ def headline(comparison: Comparison) -> Headline:
         advice=advice,
         command=next_command(close, rounds) if rounds else "",
     )
+
+
+def winners_in_words(comparisons: Comparisons) -> str:
+    """Return one sentence on all settings; the answer itself if there is one setting."""
+    settings = comparisons.comparisons
+    if len(settings) < 2:
+        return headline(settings[0]).answer if settings else "No setting has records."
+    winners = [comparison.winner for comparison in settings if comparison.winner is not None]
+    alone = sum(winner.is_slower_than_one_device for winner in winners)
+    if alone == len(winners) > 0:
+        return f"In all {alone} settings one device alone is faster than every scheme on several."
+    wins = Counter(str(winner.best.case.variant) for winner in winners if not winner.rivals)
+    undecided = len(winners) - wins.total()
+    if not wins:
+        return f"In none of {undecided:,} settings is one scheme the fastest for sure."
+    names = ", ".join(f"{name} in {count}" for name, count in wins.most_common())
+    text = f"Of {len(settings):,} settings, the fastest scheme is {names}"
+    text += f"; not decided in {undecided}." if undecided else "."
+    return f"{text} In {alone} settings one device alone is faster than every scheme on several." if alone else text
 
 
 _Rows = Mapping[VariantId, Row]

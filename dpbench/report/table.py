@@ -52,6 +52,11 @@ class Column:
         return NONE if value is None else self.form(value)
 
 
+def json_of(columns: Sequence[Column], row: object) -> dict[str, Any]:
+    """Return the values of a row by the keys of the columns that have one."""
+    return {column.key: column.value(row) for column in columns if column.key}
+
+
 @dataclass(frozen=True)
 class Bar:
     """A bar's length as a share of its column, 0 to 1, and rich's style. A share of None draws nothing."""

@@ -63,6 +63,11 @@ class Estimate:
         """Whether the whole interval is below 1."""
         return self.high is not None and self.high < 1
 
+    @property
+    def verdict(self) -> str:
+        """What a ratio of times surely is: ``slower``, ``faster``, or nothing if the interval contains 1."""
+        return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
+
     def text(self, unit: float = 1.0) -> str:
         """Return a text such as ``1.23 [1.20, 1.31]``, or only the value if there is no interval.
 

@@ -9,9 +9,9 @@
     drawing.py     the builder of all charts: fields of rows, axes, marks
     theme.py       colours and fonts of all charts
     content.py     the page's sections in their order
-    tables.py      tables without a chart; the one of all cases, and what its buttons copy
-    document.py    the HTML around it, and its file; every text is escaped
-    assets/        style, script, and the charting library with its licences
+    tables.py      tables without a chart: failures, the environment, words, all cases
+    document.py    the page's file: the template with every text escaped, and the data
+    assets/        template, style, script, and the charting library with its licences
 
 A page loads nothing and runs only its own scripts: its Content-Security-Policy names them by hash.
 """

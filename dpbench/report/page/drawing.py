@@ -5,15 +5,14 @@ A chart names its fields to one of these:
     intervals    a row for each name: a dot with its interval, and a mark at 1
     bars         a row for each name: bars, their labels behind them
     cells        a map of two names, with a text in each cell
-    along        dots or lines over devices, commits or the time
+    chart        any layers: dots or lines over devices, commits or the time
 
-`columns` are those of the chart's table, by field: a tooltip has the same.
+A layer with `tip` shows a tooltip: the columns of the chart's table.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpbench.report.page.parts import Columns
 from dpbench.report.page.theme import INK, MUTED, PAPER, TWO_LINES_PX
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -29,7 +28,7 @@ _ROW_AXIS = {
     "labelExpr": "split(replace(datum.label, ']', ''), '[', 2)",
     "labelBaseline": {"condition": {"test": "indexof(datum.label, '[') >= 0", "value": "bottom"}, "value": "middle"},
 }
-NAMES_AXIS: Spec = {"labelAngle": 0, "ticks": False, "domain": False}
+_NAMES_AXIS: Spec = {"labelAngle": 0, "ticks": False, "domain": False}
 
 
 def chart(*layers: Spec, height: int | Mapping[str, int]) -> Spec:
@@ -38,22 +37,32 @@ def chart(*layers: Spec, height: int | Mapping[str, int]) -> Spec:
     return {"$schema": SCHEMA, **size, "layer": list(layers)}
 
 
-def layer(mark: str, look: Mapping[str, object] | None = None, *, where: object = None, **channels: Any) -> Spec:
-    """Return a layer of marks. A channel that is a text is the field of its numbers; `columns` make the tooltip.
+def layer(
+    mark: str, look: Mapping[str, object] | None = None, *, tip: object = False, where: str = "", **channels: Any
+) -> Spec:
+    """Return a layer of marks. A channel that is a text is the field of its numbers, and `where` a filter of the rows.
 
-    `where` is a filter of the rows.
+    `tip` may be the columns of a tooltip of its own.
     """
-    columns: Columns | None = channels.pop("columns", None)
     encoding = {
         name: ({"field": each} if name in ("x2", "y2", "text") else {"field": each, "type": "quantitative"})
         if isinstance(each, str)
         else each
         for name, each in channels.items()
     }
-    if columns is not None:
-        encoding["tooltip"] = [{"field": field, "title": header} for field, header in columns.items()]
-    own = {"mark": {"type": mark, **(look or {})}, "encoding": encoding}
-    return own if where is None else {**own, "transform": [{"filter": where}]}
+    own: Spec = {"mark": {"type": mark, **(look or {})}, "encoding": encoding}
+    return own | ({"transform": [{"filter": where}]} if where else {}) | ({"tip": tip} if tip else {})
+
+
+def with_tooltips(spec: Mapping[str, Any], columns: Mapping[str, str]) -> Spec:
+    """Return the specification with the tooltips that its layers ask for."""
+    layers = []
+    for own in spec["layer"]:
+        shown = own.get("tip") and (columns if own["tip"] is True else own["tip"])
+        tooltip = [{"field": field, "title": header} for field, header in (shown or {}).items()]
+        bare = {name: value for name, value in own.items() if name != "tip"}
+        layers.append({**bare, "encoding": own["encoding"] | ({"tooltip": tooltip} if tooltip else {})})
+    return {**spec, "layer": layers}
 
 
 def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> Spec:
@@ -65,12 +74,12 @@ def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True)
 def names_axis(field: str, title: str | None = None, *, is_sorted: bool = False, **axis: object) -> Spec:
     """Return a channel with a place for each name, in the order of the data if it is not sorted."""
     order = {} if is_sorted else {"sort": None}
-    return {"field": field, "type": "nominal", **order, "title": title, "axis": {**NAMES_AXIS, **axis}}
+    return {"field": field, "type": "nominal", **order, "title": title, "axis": {**_NAMES_AXIS, **axis}}
 
 
-def rows_of(field: str = "variant", **axis: object) -> Spec:
+def rows_of(field: str = "variant") -> Spec:
     """Return the y channel with a row for each value, in the order of the data."""
-    return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": {**_ROW_AXIS, **axis}}
+    return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": _ROW_AXIS}
 
 
 def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
@@ -79,14 +88,7 @@ def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
 
 
 def intervals(
-    x: Spec,
-    colour: Spec,
-    columns: Columns,
-    height: Mapping[str, int],
-    y: Spec | None = None,
-    *,
-    one: bool = True,
-    labels: bool = False,
+    x: Spec, colour: Spec, height: Mapping[str, int], y: str = "variant", *, one: bool = True, labels: bool = False
 ) -> Spec:
     """Return dots in rows with the interval from `low` to `high`.
 
@@ -96,24 +98,24 @@ def intervals(
         naive     ┊    ───●───
         fsdp      ┊            ● 31.0 ▸     cut, because it would squash the others
     """
-    y = y or rows_of()
+    rows = rows_of(y)
     written = {"align": "left", "baseline": "bottom", "dy": -6, "dx": 4, "color": INK, "fontSize": 11}
     layers = [
-        layer("rule", {"strokeWidth": 3}, y=y, x="low", x2="high", color=colour),
-        layer("point", {"size": 110}, y=y, x=x, color=colour, columns=columns),
+        layer("rule", {"strokeWidth": 3}, y=rows, x="low", x2="high", color=colour),
+        layer("point", {"size": 110}, y=rows, x=x, color=colour, tip=True),
     ]
     if one:
         layers.insert(0, layer("rule", {"strokeDash": [4, 3], "color": MUTED}, x={"datum": 1.0}))
     if labels:  # the first of both is wider: it clears the dashed line behind the text
         looks = ({**written, "stroke": PAPER, "strokeWidth": 3}, written)
-        layers += [layer("text", look, y=y, x=x, text="label") for look in looks]
+        layers += [layer("text", look, y=rows, x=x, text="label") for look in looks]
     return chart(*layers, height=height)
 
 
-def bars(x: Spec, colour: Spec, columns: Columns, height: Mapping[str, int], *layers: Spec, **more: Any) -> Spec:
+def bars(x: Spec, colour: Spec, height: Mapping[str, int], *layers: Spec, **more: Any) -> Spec:
     """Return bars in rows, below other layers. `more` are further channels, and the mark's `look`."""
     look = {"height": {"band": 0.6}, **more.pop("look", {})}
-    own = layer("bar", look, **{"y": rows_of(), **more}, x=x, color=colour, columns=columns)
+    own = layer("bar", look, y=rows_of(), **more, x=x, color=colour, tip=True)
     return chart(own, *layers, height=height)
 
 
@@ -126,23 +128,13 @@ def bar_labels(x: str) -> tuple[Spec, Spec]:
     return label, layer("point", {"color": "transparent", "size": 0, "tooltip": None}, x="room")
 
 
-def cells(
-    x: Spec, y: Spec, text: Spec, columns: Columns, *, px: int, look: Mapping[str, object], **channels: Spec
-) -> Spec:
-    """Return a rectangle for each pair of names, with the `text` channels in it."""
-    own = {"stroke": PAPER, "strokeWidth": 2, "cornerRadius": 4, **look}
-    text_look = text.pop("look", {"color": INK})
+def cells(x: Spec, y: Spec, text: str, strength: str, colour: str, *, px: int) -> Spec:
+    """Return a rectangle for each pair of names, with a text in it. The larger its number `strength`, the stronger."""
+    scale = {"range": [0.06, 0.5], "zero": True}
+    fill = {"field": strength, "type": "quantitative", "scale": scale, "legend": None}
+    look = {"stroke": PAPER, "strokeWidth": 2, "cornerRadius": 4, "color": colour}
     return chart(
-        layer("rect", own, x=x, y=y, **channels, columns=columns),
-        layer("text", text_look, x=x, y=y, **text),
+        layer("rect", look, x=x, y=y, fillOpacity=fill, tip=True),
+        layer("text", {"color": INK}, x=x, y=y, text=text),
         height={"step": px},
     )
-
-
-def strength(field: str) -> Spec:
-    """Return the channel of a cell's fill: the larger the number, the stronger."""
-    return {"field": field, "type": "quantitative", "scale": {"range": [0.06, 0.5], "zero": True}, "legend": None}
-
-
-def devices_axis() -> Spec:
-    return {"field": "devices", "type": "ordinal", "title": "devices", "axis": {"labelAngle": 0}}

@@ -18,7 +18,7 @@ _HEIGHT = 260
 
 def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
     """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
-    low, high = (ratio.value if end is None else end for end in (ratio.low, ratio.high))
+    low, high = ratio.ends
     return {
         "place": place,
         "series": series,
@@ -64,8 +64,8 @@ def drawn(
         layer("rule", {"strokeDash": [4, 3], "color": MUTED}, y={"datum": 1.0}),
         layer("line", {"strokeWidth": 2}, x=x, y=y, color=colour),
         layer("rule", {"strokeWidth": 1.5}, x=x, y="low", y2="high", color=colour, where="datum.low < datum.high"),
-        layer("point", ring, x=x, y="ratio", columns=columns, where="datum.is_slower"),
-        layer("point", {"size": 45}, x=x, y=y, color=colour, columns=columns),
+        layer("point", ring, x=x, y="ratio", tip=True, where="datum.is_slower"),
+        layer("point", {"size": 45}, x=x, y=y, color=colour, tip=True),
         height=_HEIGHT,
     )
     return replace(panel, text=text, columns=columns, rows=rows, spec=spec)

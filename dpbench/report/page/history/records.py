@@ -78,7 +78,7 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     names = list(history.times)
     before, after = history.times[names[0]], history.times[names[-1]]
     effects = [_Effect(case, before[case], after[case]) for case in before if case in after]
-    effects.sort(key=lambda each: (not each.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
+    effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
     variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
     lines = drawn(_lines(history, results), names, variant_colours(variants), {}, history.what)
     panels = [each for each in (_changes(effects, names), lines) if each is not None]
@@ -138,18 +138,11 @@ class _Effect:
         """The newest time over the oldest."""
         return ratio_of_rounds(self.after, self.before)
 
-    @property
-    def verdict(self) -> str:
-        """What surely changed; nothing if the interval contains 1 or there is none."""
-        if self.ratio.is_above_one:
-            return "slower"
-        return "faster" if self.ratio.high is not None and self.ratio.high < 1 else ""
-
 
 def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
     text = f"From {names[0]} to {names[-1]}: of {counted(len(effects), 'case')}"
     for verdict in ("slower", "faster"):
-        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.verdict == verdict]
+        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.ratio.verdict == verdict]
         text += f", {len(growths):,} surely {verdict}" + (f" (by up to {growths[0]})" if growths else "")
     return f"{text}. {counted(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
 
@@ -161,7 +154,7 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
             "variant": str(each.case.variant),
             "setting": place(each.case),
             "shown": each.ratio.text(),
-            "verdict": each.verdict or "not decided",
+            "verdict": each.ratio.verdict or "not decided",
             "before": number(median_of_rounds(each.before).value / MS),
             "after": number(median_of_rounds(each.after).value / MS),
             "rounds": f"{len(each.before)}, {len(each.after)}",
