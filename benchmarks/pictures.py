@@ -32,7 +32,6 @@ from dpbench.report.page.drawing import with_tooltips
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import CONFIG
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
@@ -79,6 +78,7 @@ class Chart:
         rows = list(self.panel.rows[self.key])
         spec = with_tooltips(self.panel.spec, self.panel.columns)
         whole = {**_with_used_colours(spec, rows), "width": _WIDTH_PX - 2 * _MARGIN_PX, "title": title}
+        config = json.loads((_ASSETS / "config.json").read_text())
         style = {
             "color": "var(--ink)",
             "fontSize": 16,
@@ -90,7 +90,7 @@ class Chart:
         }
         return {
             "spec": {**whole, "data": {"values": rows}},
-            "config": {**CONFIG, "padding": _MARGIN_PX, "title": style, "axis": {**CONFIG["axis"], "labelLimit": 300}},
+            "config": {**config, "padding": _MARGIN_PX, "title": style, "axis": {**config["axis"], "labelLimit": 300}},
         }
 
 

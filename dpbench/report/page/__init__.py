@@ -7,7 +7,7 @@
     history/       many commits, days or gates, and two commits compared
     elastic_section.py    the outages of elastic runs, and the runs
     drawing.py     the builder of all charts: fields of rows, axes, marks
-    theme.py       colours and fonts of all charts
+    theme.py       colours of all charts
     content.py     the page's sections in their order
     tables.py      tables without a chart: failures, the environment, words, all cases
     document.py    the page's file: the template with every text escaped, and the data

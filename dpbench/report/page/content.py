@@ -6,30 +6,9 @@ from dpbench.analysis.answer import headline, winners_in_words
 from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
-from dpbench.report.page.charts.devices import (
-    BUSY_SMS,
-    BUSY_SMS_ALONG,
-    CLOCK_ALONG,
-    DEVICE_MEMORY,
-    KERNEL_RUNNING,
-    KERNEL_RUNNING_ALONG,
-    NVLINK_BYTES,
-    PCIE_BYTES,
-    POWER_ALONG,
-    STEP_TIMES_ALONG,
-    host_memory,
-    phases,
-)
+from dpbench.report.page.charts import devices, times
 from dpbench.report.page.charts.links import link_matrix
 from dpbench.report.page.charts.projected import projections
-from dpbench.report.page.charts.times import (
-    ablation,
-    efficiency,
-    ratios,
-    ratios_to_fastest,
-    throughput,
-    throughput_here,
-)
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.history.gates import gate_sections
 from dpbench.report.page.history.records import History, histories, history_section, newest
@@ -43,24 +22,14 @@ _MOST_HEADLINES = 12
 MakePanel = Callable[[MachineResults], Panel | None]
 
 
-def use(machine: MachineResults) -> Panel | None:
-    """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
-    return BUSY_SMS(machine) or KERNEL_RUNNING(machine)
-
-
-def use_along(machine: MachineResults) -> Panel | None:
-    """Return the same along the run."""
-    return BUSY_SMS_ALONG(machine) or KERNEL_RUNNING_ALONG(machine)
-
-
 _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
-    ("ratios", "Which is faster, and how sure is that?", (ratios, ratios_to_fastest)),
-    ("scaling", "How far from the ideal is it?", (throughput_here, throughput, efficiency)),
-    ("phases", "Where does the time go?", (phases,)),
-    ("ablation", "What is each technique worth?", (ablation,)),
-    ("memory", "What does it cost in memory?", (DEVICE_MEMORY, host_memory)),
-    ("devices", "What were the devices doing?", (use, STEP_TIMES_ALONG, use_along, CLOCK_ALONG, POWER_ALONG)),
-    ("links", "What goes over the links?", (link_matrix, NVLINK_BYTES, PCIE_BYTES)),
+    ("ratios", "Which is faster, and how sure is that?", (times.ratios, times.ratios_to_fastest)),
+    ("scaling", "How far from the ideal is it?", (times.throughput_here, times.throughput, times.efficiency)),
+    ("phases", "Where does the time go?", (devices.phases,)),
+    ("ablation", "What is each technique worth?", (times.ablation,)),
+    ("memory", "What does it cost in memory?", (devices.DEVICE_MEMORY, devices.host_memory)),
+    ("devices", "What were the devices doing?", devices.DOING),
+    ("links", "What goes over the links?", (link_matrix, *devices.TRAFFIC)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
     ("words", "What do the words mean?", (words,)),

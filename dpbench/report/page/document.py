@@ -17,7 +17,6 @@ from dpbench.analysis.answer import place
 from dpbench.errors import WrongInputError
 from dpbench.report.page.drawing import with_tooltips
 from dpbench.report.page.parts import ALL, Page, Panel
-from dpbench.report.page.theme import CONFIG
 from dpbench.text.files import replace_text
 from dpbench.text.outside import printable
 
@@ -48,7 +47,7 @@ def _json(page: Page) -> str:
         *(("", section) for section in page.sections),
     ]
     data = {
-        "config": CONFIG,
+        "config": json.loads(_asset("config.json")),
         "panels": {
             f"{section.id}-{panel.id}": _panel_json(owner, panel)
             for owner, section in owners

@@ -170,20 +170,20 @@ DEVICE_MEMORY = DeviceMap(
     *("peak_device_bytes", "MiB allocated", 2.0**20, "peak_reserved_bytes", "MiB reserved"),
 )
 _BUSY = "How busy each device was"
-BUSY_SMS = DeviceMap(
+_BUSY_SMS = DeviceMap(
     "busy",
     _BUSY,
     "The share of busy multiprocessors during the samples, in percent. A device that idles waits for others or for "
     "the host.",
     *("sm_busy_percent", "% of SMs busy", 1.0, "dram_bandwidth_percent", "% of memory bandwidth"),
 )
-KERNEL_RUNNING = DeviceMap(
+_KERNEL_RUNNING = DeviceMap(
     "kernel",
     _BUSY,
     "The share of time in which any kernel ran, in percent. Many tiny kernels in a row make it 100.",
     *("kernel_running_percent", "% of time with a kernel"),
 )
-NVLINK_BYTES, PCIE_BYTES = (
+TRAFFIC = tuple(
     DeviceMap(
         link.lower(),
         f"Bytes over {link} by device",
@@ -284,12 +284,24 @@ STEP_TIMES_ALONG = Along(
 )
 _DOTS = "Each dot is one GPU in one round"
 _USE = ("GPU utilisation along the run", f"{_DOTS}, over the samples.")
-BUSY_SMS_ALONG = Along("along-busy", *_USE, "% of SMs busy", "sm_busy_percent")
-KERNEL_RUNNING_ALONG = Along("along-kernel", *_USE, "% of time with a kernel", "kernel_running_percent")
-CLOCK_ALONG = Along(
+_BUSY_SMS_ALONG = Along("along-busy", *_USE, "% of SMs busy", "sm_busy_percent")
+_KERNEL_RUNNING_ALONG = Along("along-kernel", *_USE, "% of time with a kernel", "kernel_running_percent")
+_CLOCK_ALONG = Along(
     "along-clock",
     "GPU clock along the run",
     f"{_DOTS}. A clock that falls along the run says that power or heat limits it.",
     *("MHz", "sm_clock_mhz", False),
 )
-POWER_ALONG = Along("along-power", "GPU power along the run", f"{_DOTS}, on average over the samples.", "W", "power_w")
+_POWER_ALONG = Along("along-power", "GPU power along the run", f"{_DOTS}, on average over the samples.", "W", "power_w")
+
+
+def _use(machine: MachineResults) -> Panel | None:
+    """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
+    return _BUSY_SMS(machine) or _KERNEL_RUNNING(machine)
+
+
+def _use_along(machine: MachineResults) -> Panel | None:
+    return _BUSY_SMS_ALONG(machine) or _KERNEL_RUNNING_ALONG(machine)
+
+
+DOING = (_use, STEP_TIMES_ALONG, _use_along, _CLOCK_ALONG, _POWER_ALONG)
