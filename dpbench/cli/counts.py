@@ -23,9 +23,8 @@ from dpbench.processes.count_scripts import count_scripts
 from dpbench.records.communication import ScriptJob, communication
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
-from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
-from dpbench.report.script_table import script_json, script_text
 
 _RANKS = "--nproc-per-node"
 

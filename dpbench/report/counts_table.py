@@ -1,7 +1,8 @@
-"""Exact counts as tables, variants side by side, and as JSON."""
+"""Exact counts as tables and as JSON: of a step, variants side by side; of what a script's ranks send, by line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -14,6 +15,7 @@ from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.records.communication import WARM_UP, Communication, Issue, Issues, ScriptJob
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.report.comparison import SCHEMA, case_json
@@ -98,3 +100,66 @@ def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) ->
         "environment": to_jsonable_python(next((each.environment for each in records if each.environment), None)),
         "cases": [case_json(Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted],
     }
+
+
+_SCRIPT_LEGEND = (
+    "Exact counts. Bytes: the payload of one collective. Unaligned: a payload whose size is no multiple of 16 bytes, "
+    "which is slow. Exposed: the rank computes nothing between the issue and the moment when it needs the result. "
+    "A collective counts once for all ranks; send and recv count in each. A step ends with an optimizer's step."
+)
+_MOST_NUMBERS = 5
+
+
+def script_text(job: ScriptJob, found: Communication) -> Group:
+    """Return a table for the set-up, for the commonest step and for what other steps do more or less."""
+    parts: list[RenderableType] = [
+        *_issues_table("Before the first forward", found.setup),
+        *_issues_table("Each step", found.step),
+        Text(f"{_total(found)}\n"),
+        *_issues_table(f"Beyond that, in steps {_numbers(found)} together", found.seldom),
+        *_issues_table(f"Missing, in steps {_numbers(found)} together", found.less),
+        *(Text(f"the ranks differ: {line}") for line in found.differences[:_MOST_NUMBERS]),
+    ]
+    return Group(Text(f"{job.script}, {job.ranks} ranks\n"), *parts, Text(_SCRIPT_LEGEND, style="dim"))
+
+
+def script_json(job: ScriptJob, found: Communication) -> dict[str, Any]:
+    """Return the counters by name, and what each line issues."""
+    fields = found.model_dump(mode="json")
+    return {
+        "schema": SCHEMA,
+        **job.model_dump(mode="json", exclude={"folder", "steps"}),
+        "counters": found.by_name(),
+    } | fields
+
+
+def _issues_table(title: str, issues: Issues) -> Iterator[RenderableType]:
+    if issues:
+        yield Table(title, _ISSUE_COLUMNS, list(issues))
+
+
+def _total(found: Communication) -> str:
+    count, exposed = (sum(i.count for i in found.step if i.is_exposed >= least) for least in (False, True))
+    size = sum(issue.count * issue.size_bytes for issue in found.step)
+    of = f"{found.steps - len(found.differing):,} of {found.steps:,} steps after the first {WARM_UP}"
+    return f"{of}: {count:,} collectives, {exposed:,} exposed, {size:,} bytes"
+
+
+def _numbers(found: Communication) -> str:
+    more = ", ..." if len(found.differing) > _MOST_NUMBERS else ""
+    return ", ".join(map(str, found.differing[:_MOST_NUMBERS])) + more
+
+
+def _marks(issue: Issue) -> str | None:
+    return ", ".join([*["exposed"] * issue.is_exposed, *["unaligned"] * issue.is_unaligned]) or None
+
+
+_ISSUE_COLUMNS = [
+    Column("phase", lambda issue: issue.part.value, is_text=True),
+    Column("collective", lambda issue: issue.kind, is_text=True),
+    Column("count", lambda issue: f"{issue.count:,}"),
+    Column("bytes", lambda issue: f"{issue.size_bytes:,}"),
+    Column("dtype", lambda issue: issue.dtypes or None, is_text=True),
+    Column("is", _marks, is_text=True),
+    Column("line", lambda issue: f"{Path(issue.place.file).name}:{issue.place.line}", is_text=True),
+]

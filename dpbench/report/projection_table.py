@@ -1,6 +1,7 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,8 @@ from rich.text import Text
 from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.text.quantities import number, time_unit
+from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import time_unit
 
 SCHEMA = 1
 _LEGEND = (
@@ -41,7 +43,7 @@ def _table(projected: MachineProjection) -> Table:
     unit_s, unit = time_unit(each.step_s for each in sums.values())
     columns = [
         Column("variant", folded),
-        Column(f"step time\n{unit}", lambda name: shown[name].step_time_s, lambda found: interval(found, unit_s)),
+        Column(f"step time\n{unit}", lambda name: shown[name].step_time_s, lambda time: _estimate(time).text(unit_s)),
         Column("items/s", lambda name: sums[name].batch / sums[name].step_s),
         Column("% of\nideal", lambda name: _percent_of_ideal(shown[name])),
         Column("bound by", lambda name: str(sums[name].bound_by)),
@@ -59,9 +61,8 @@ def _percent_of_ideal(row: ProjectedRow) -> str | None:
     return None if row.speed_up is None or row.sum is None else f"{100 * row.speed_up.mid / row.sum.devices:.0f}"
 
 
-def interval(found: Interval, unit: float = 1.0) -> str:
-    """Return a text such as ``5.61 [5.20, 6.02]``."""
-    return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
+def _estimate(time: Interval) -> Estimate:
+    return Estimate(time.mid, time.low, time.high)
 
 
 def _hidden(found: StepSum) -> float | None:
@@ -95,8 +96,8 @@ def _row_json(row: ProjectedRow) -> dict[str, Any]:
     return {
         "variant": str(row.variant),
         "devices": found.devices,
-        "step_time_s": _interval_json(row.step_time_s),
-        "speed_up": None if row.speed_up is None else _interval_json(row.speed_up),
+        "step_time_s": asdict(row.step_time_s),
+        "speed_up": None if row.speed_up is None else asdict(row.speed_up),
         "bound_by": [{"part": str(found.bound_by), "share": 1.0}],
         "parts_s": {str(part): seconds for part, seconds in found.parts.items()},
         "host_s": found.host_s,
@@ -105,7 +106,3 @@ def _row_json(row: ProjectedRow) -> dict[str, Any]:
         "memory_bytes": found.memory_bytes,
         "fits": found.fits,
     }
-
-
-def _interval_json(found: Interval) -> dict[str, float]:
-    return {"low": found.low, "mid": found.mid, "high": found.high}

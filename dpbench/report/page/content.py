@@ -7,7 +7,6 @@ from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
 from dpbench.report.page.charts import devices, times
-from dpbench.report.page.charts.links import link_matrix
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.history.gates import gate_sections
@@ -29,7 +28,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("ablation", "What is each technique worth?", (times.ablation,)),
     ("memory", "What does it cost in memory?", (devices.DEVICE_MEMORY, devices.host_memory)),
     ("devices", "What were the devices doing?", devices.DOING),
-    ("links", "What goes over the links?", (link_matrix, *devices.TRAFFIC)),
+    ("links", "What goes over the links?", (devices.link_matrix, *devices.TRAFFIC)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
     ("words", "What do the words mean?", (words,)),

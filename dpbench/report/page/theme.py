@@ -24,6 +24,7 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 TWO_LINES_PX = 38
 """The height of a row whose label has two lines."""
 
+
 def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:
     """Return a colour channel with these values and their colours."""
     scale = {"domain": [name for name, _ in colours], "range": [colour for _, colour in colours]}

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from dpbench.report.page.charts.devices import STEP_TIMES_ALONG, phases
-from dpbench.report.page.charts.links import link_matrix
+from dpbench.report.page.charts.devices import STEP_TIMES_ALONG, link_matrix, phases
 from dpbench.report.page.charts.times import (
     efficiency,
     ratio_fields,
