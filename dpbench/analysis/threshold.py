@@ -10,12 +10,9 @@ from dpbench.stats.rounds import Estimate, log_distances, ratio_of_estimates
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """How much each figure may grow, as a share: 0.05 is 5 %, None is no limit."""
-
-    median: float | None = None
-    minimum: float | None = None
+FIGURES = ("median", "minimum")
+Threshold = Mapping[str, float]
+"""How much each of the `FIGURES` may grow, as a share: 0.05 is 5 %. One that is missing has no limit."""
 
 
 @dataclass(frozen=True)
@@ -27,21 +24,21 @@ class Growth:
 
 
 def parse_threshold(limits: Mapping[str, object]) -> Threshold:
-    """Read texts such as ``5%`` by the names of `Threshold`. Raise BaselineError.
+    """Read texts such as ``5%`` by the names of `FIGURES`. Raise BaselineError.
 
     The mean has no threshold: one round on a busy machine moves it.
     """
     shares = {}
     for name, text in limits.items():
         match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
-        if name not in Threshold.__dataclass_fields__ or match is None:
+        if name not in FIGURES or match is None:
             raise BaselineError(
                 f"dp_threshold: {name}={text!r}; allowed: median and minimum, each such as '5%' or '2.5%'"
             )
         shares[name] = float(match[1]) / 100
     if not shares:
         raise BaselineError("dp_threshold: has no limit; allowed: median and minimum, each such as '5%' or '2.5%'")
-    return Threshold(**shares)
+    return shares
 
 
 def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
@@ -54,9 +51,7 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
         pass         all else
     """
     slower, undecided = [], []
-    for name, share in (("median", threshold.median), ("minimum", threshold.minimum)):
-        if share is None:
-            continue
+    for name, share in threshold.items():
         new, old = getattr(now, f"{name}_s"), getattr(then, f"{name}_s")
         limit, ratio = 1 + share, ratio_of_estimates(new, old)
         low, high = ratio.ends

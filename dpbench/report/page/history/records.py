@@ -1,10 +1,15 @@
-"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure."""
+"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure.
+
+`dpbench report --commits` has one of two commits.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from dpbench.analysis.answer import place
+from dpbench.analysis.compare import differences
 from dpbench.analysis.summary import summarise
 from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
@@ -16,10 +21,12 @@ from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
 from dpbench.report.page.theme import variant_colours
 from dpbench.stats.rounds import Estimate, Rounds, median_of_rounds, ratio_of_rounds
+from dpbench.text.outside import quoted
 from dpbench.text.quantities import number
 
 _SHORT = 10
 _MOST_LISTED = 200
+_MOST_NAMED = 8
 _Times = Mapping[Case, Rounds]
 
 
@@ -47,20 +54,19 @@ def histories(
     for each in machines:
         if each.environment is not None:
             groups.setdefault(machine_of(each.environment), {})[each.environment] = each.records
-    found = {}
+    made = {}
     for machine, own in groups.items():
         dates = commit_dates if all(each.commit in commit_dates for each in own) else {}
-        commits: dict[str, list[Record]] = {}
+        commits, days = dict[str, list[Record]](), dict[str, list[Record]]()
         for environment in sorted(own, key=lambda each: _order(each, own[each], dates)):
             commits.setdefault(version_name(environment), []).extend(own[environment])
-        days: dict[str, list[Record]] = {}
-        for record in (record for records in commits.values() for record in records):
+        for record in chain.from_iterable(commits.values()):
             days.setdefault(_day(record), []).append(record)
         if len(commits) > 1:
-            found[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
+            made[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
         elif with_days and len(days) > 1:
-            found[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
-    return found
+            made[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
+    return made
 
 
 def newest(machines: Sequence[MachineResults], found: Mapping[Environment, History]) -> list[MachineResults]:
@@ -121,8 +127,8 @@ def _times(records: Sequence[Record]) -> _Times:
     of_case: dict[Case, dict[tuple[str, int], Record]] = {}
     for record in records:
         of_case.setdefault(record.case, {})[record.run, record.round] = record
-    found = {case: summarise(list(own.values())).step_times_s for case, own in of_case.items()}
-    return {case: rounds for case, rounds in found.items() if rounds}
+    summaries = {case: summarise(list(own.values())) for case, own in of_case.items()}
+    return {case: summary.step_times_s for case, summary in summaries.items() if summary.step_times_s}
 
 
 @dataclass(frozen=True)
@@ -188,3 +194,35 @@ def _lines(history: History, results: MachineResults) -> Panel:
     text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
     title = f"Step time by {history.what}, over the first"
     return Panel("ratios", title, text, {}, rows, None, "setting", results.first, results.labels)
+
+
+def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInputs:
+    """Return the records of two commits, given by their first digits, in this order.
+
+    Records of a changed working tree are of no commit. Raise PageInputError.
+    """
+    clean: dict[str, list[Record]] = {}
+    for record in page_inputs.records:
+        if record.environment is not None and record.environment.commit and not record.environment.dirty:
+            clean.setdefault(record.environment.commit, []).append(record)
+    first, last = _full(before, list(clean)), _full(after, list(clean))
+    if first == last:
+        raise PageInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
+    machines = [{machine_of(each.environment) for each in clean[name] if each.environment} for name in (first, last)]
+    if not machines[0] & machines[1]:
+        unlike = ", ".join(differences([*machines[0], *machines[1]]))
+        raise PageInputError(
+            f"--commits: no machine has records of both, which differ in {unlike}; allowed: one machine"
+        )
+    return replace(page_inputs, records=[*clean[first], *clean[last]], commit_dates={first: 0.0, last: 1.0})
+
+
+def _full(asked: str, known: Sequence[str]) -> str:
+    """Return the only known commit that begins with `asked`."""
+    found = [commit for commit in known if asked and commit.startswith(asked.lower())]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(each[:_SHORT] for each in known[:_MOST_NAMED]) or "none, the records have no clean commit"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
+    raise PageInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
