@@ -28,10 +28,7 @@ _LARGE_SAVING = 0.05
 _SPARE = 1.3
 """Budgets are this many times what the rounds should take: rounds differ, and whole rounds are dropped first."""
 _SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
-_MORE_OPTIONS = {
-    **{f"{field}s": field for field in ("mode", "dtype")},
-    **{field.replace("_", "-"): field for field in ("data", "seed", "steps_per_sample")},
-}
+_OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
 """Options that are named if they differ from their defaults, and their fields."""
 PERCENT_OF = {
     False: ("limit", "one device's time for its share alone, over the time; only graphs exceed 100"),
@@ -250,7 +247,7 @@ def next_command(summaries: Sequence[Summary], rounds: int) -> str:
         "devices": format_devices(setting.devices),
         "threads": setting.threads,
     }
-    for option, field in _MORE_OPTIONS.items():
+    for option, field in _OPTIONS.items():
         value = getattr(setting, field)
         options |= {option: value} if value != Case.model_fields[field].default else {}
     words = " ".join(f"--{option} {shlex.quote(str(value))}" for option, value in options.items())
