@@ -28,7 +28,6 @@ from dpbench.records.record import Environment, Record
 from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
 from dpbench.report.page.charts.times import ablation, throughput_here
 from dpbench.report.page.content import MakePanel
-from dpbench.report.page.drawing import with_tooltips
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
@@ -76,8 +75,7 @@ class Chart:
         assert self.panel.spec is not None
         title = {"text": self.title, "subtitle": list(self.subtitle), "anchor": "start", "offset": 14}
         rows = list(self.panel.rows[self.key])
-        spec = with_tooltips(self.panel.spec, self.panel.columns)
-        whole = {**_with_used_colours(spec, rows), "width": _WIDTH_PX - 2 * _MARGIN_PX, "title": title}
+        whole = {**_with_used_colours(self.panel.spec, rows), "width": _WIDTH_PX - 2 * _MARGIN_PX, "title": title}
         config = json.loads((_ASSETS / "config.json").read_text())
         style = {
             "color": "var(--ink)",

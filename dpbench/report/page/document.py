@@ -15,7 +15,6 @@ from jinja2 import Environment, StrictUndefined
 
 from dpbench.analysis.answer import place
 from dpbench.errors import WrongInputError
-from dpbench.report.page.drawing import with_tooltips
 from dpbench.report.page.parts import ALL, Page, Panel
 from dpbench.text.files import replace_text
 from dpbench.text.outside import printable
@@ -64,7 +63,7 @@ def _json(page: Page) -> str:
 def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
     keys = [ALL] if ALL in panel.rows else list(panel.rows)
     return {
-        "spec": None if panel.spec is None else with_tooltips(panel.spec, panel.columns),
+        "spec": panel.spec,
         "choice": f"{owner}-{panel.choice}",
         "first": keys.index(panel.first) if panel.first in keys else 0,
         "columns": [_column(*each) for each in panel.columns.items()],

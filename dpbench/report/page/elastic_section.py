@@ -14,7 +14,7 @@ from dpbench.report.elastic_table import (
     outages_in_words,
     runs_of,
 )
-from dpbench.report.page.drawing import STEP_PX, chart, layer, number_axis, rows_of
+from dpbench.report.page.drawing import drawn, rows_of
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
 from dpbench.report.page.theme import coloured, series
 from dpbench.report.table import Column, shown
@@ -44,20 +44,13 @@ def _outages(runs: Sequence[ElasticRun]) -> Panel | None:
     if not disturbed:
         return None
     rows = {key: [_row(OUTAGE_COLUMNS, each) for each in run.outages[:_MOST_ROWS]] for key, run in disturbed.items()}
-    bars = layer(
-        "bar",
-        {"height": {"band": 0.72}},
-        y=rows_of("fault"),
-        x=number_axis("seconds", "seconds of the outage"),
-        color=coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)]),
-        tip={"fault": "fault", "part": "part", "seconds": "s"},
-    )
-    bars["transform"] = [{"fold": list(OutagePart), "as": ["part", "seconds"]}]
+    colour = coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)])
+    columns = _headers(OUTAGE_COLUMNS)
+    spec = drawn("outages", columns, rows=rows_of("fault"), parts=list(OutagePart), colour=colour)
     is_world_changed = any(run.record.settings.is_world_changed for run in runs)
     text = f"{PARTS_LEGEND} {MEMBERSHIP_LEGEND}" if is_world_changed else PARTS_LEGEND
     labels = {key: _label(run.record) for key, run in disturbed.items()}
-    spec = chart(bars, height={"step": STEP_PX})
-    return Panel("outages", "Outages", text, _headers(OUTAGE_COLUMNS), rows, spec, "elastic", next(iter(rows)), labels)
+    return Panel("outages", "Outages", text, columns, rows, spec, "elastic", next(iter(rows)), labels)
 
 
 def _label(record: ElasticRecord) -> str:

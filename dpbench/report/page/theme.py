@@ -21,8 +21,6 @@ _PLACES: Mapping[str, int] = {
 }
 """The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
-TWO_LINES_PX = 38
-"""The height of a row whose label has two lines."""
 
 
 def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:

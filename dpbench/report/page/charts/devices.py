@@ -13,21 +13,10 @@ from dpbench.cases.case import Case
 from dpbench.records.counts import CountRecord
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
-from dpbench.report.page.drawing import (
-    LABEL_ROOM,
-    bar_labels,
-    bars,
-    cells,
-    chart,
-    layer,
-    names_axis,
-    number_axis,
-    row_step,
-    rows_of,
-)
+from dpbench.report.page.drawing import LABEL_ROOM, drawn, row_step
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import PAPER, coloured, series, shaped, variant_colours
+from dpbench.report.page.theme import coloured, series, shaped, variant_colours
 from dpbench.text.quantities import byte_unit, number
 
 _COLOURS = {
@@ -54,9 +43,7 @@ def phases(machine: MachineResults) -> Panel | None:
     used = {str(row["part"]) for own in rows.values() for row in own}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
-    look = {"height": {"band": 0.72}, "stroke": PAPER, "strokeWidth": 0.5}
-    x, height = number_axis("from", "ms of a step, by phase"), row_step(machine.variants)
-    spec = bars(x, colours, height, *bar_labels("end"), x2="to", look=look)
+    spec = drawn("phases", columns, colour=colours, height=row_step(machine.variants))
     return machine.panel("phases", "Where a step's time goes", _phases_text, columns=columns, rows=rows, spec=spec)
 
 
@@ -116,8 +103,8 @@ def host_memory(machine: MachineResults) -> Panel | None:
         "Each process's peak since it began, summed over the processes of a case. Memory that processes share counts "
         "in each of them."
     )
-    spec = bars(number_axis("mib", "MiB of host memory"), machine.colour(), row_step(machine.variants))
     columns = {"variant": "variant", "mib": "MiB"}
+    spec = drawn("host-memory", columns, colour=machine.colour(), height=row_step(machine.variants))
     return machine.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows, spec=spec)
 
 
@@ -147,8 +134,7 @@ class DeviceMap:
     def __call__(self, machine: MachineResults) -> Panel | None:
         columns = {"variant": "variant", "device": "device", "value": self.header}
         columns |= {"beside": self.beside_header} if self.beside else {}
-        x = names_axis("device", orient="top", labelOverlap="greedy")
-        spec = cells(x, rows_of(), "label", "value", series(0), px=34)
+        spec = drawn("by-device", columns)
         return machine.panel(self.id, self.title, self.text, columns=columns, rows=self._rows, spec=spec)
 
     def _rows(self, comparison: Comparison) -> Iterator[DataRow]:
@@ -207,8 +193,7 @@ def link_matrix(machine: MachineResults) -> Panel | None:
     if not rows:
         return None
     columns = {"source": "from", "target": "to", "shown": "bytes", "copies": "copies"}
-    x, y = names_axis("target", "to", is_sorted=True, orient="top"), names_axis("source", "from", is_sorted=True)
-    spec = cells(x, y, "shown", "mib", series(1), px=38)
+    spec = drawn("links", columns)
     text = "What goes from each device to each other in one step. Counted exactly on simulated devices, not measured."
     labels = {key: key.replace("|", ", ") for key in rows}
     return Panel("link-matrix", "Bytes by link", text, columns, rows, spec, "counted", labels=labels)
@@ -235,8 +220,6 @@ _MOST_POINTS = 6000
 _HEIGHT, _LOG_HEIGHT = 170, 300
 _WIDE = 8
 """On a linear axis, values that differ more leave no room between the smaller ones."""
-_CLOCK = dict.fromkeys(("hours", "minutes"), "%H:%M") | {"seconds": "%H:%M:%S", "milliseconds": "%H:%M:%S"}
-"""Vega's own format of a time has twelve hours."""
 
 
 @dataclass(frozen=True)
@@ -270,18 +253,16 @@ class Along:
                 text = f"{self.text} There are too many dots, so only some are shown."
         rows = {key: own for key, own in rows.items() if len(own) > 1}
         columns = {"variant": "variant", "round": "round", "device": "device", "at": "began at", "value": self.axis}
-        time = {"title": "time of the round (UTC)", "scale": {"type": "utc"}, "axis": {"grid": False, "format": _CLOCK}}
         is_log = not self.reading and _is_wide(rows)
-        dots_layer = layer(
-            "point",
-            {"size": 45, "opacity": 0.85},
-            x={"field": "at", "type": "temporal", **time},
-            y=number_axis("value", self.axis, log=is_log, zero=self.zero),
-            color=machine.colour(legend=True),
+        spec = drawn(
+            "along",
+            columns,
+            axis=self.axis,
+            scale={"type": "log", "nice": False, "padding": 12} if is_log else {"zero": self.zero, "nice": True},
+            colour=machine.colour(legend=True),
             shape=shaped("variant", variant_colours(machine.variants)),
-            tip=True,
+            height=_LOG_HEIGHT if is_log else _HEIGHT,
         )
-        spec = chart(dots_layer, height=_LOG_HEIGHT if is_log else _HEIGHT)
         return machine.panel(self.id, self.title, text, columns=columns, rows=rows, spec=spec)
 
     def _values(self, record: Record) -> list[tuple[str, float]]:

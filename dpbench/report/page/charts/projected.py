@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from dpbench.cases.variants import VariantName
-from dpbench.report.page.drawing import intervals, number_axis, row_step
+from dpbench.report.page.drawing import drawn, row_step, rows_of
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
@@ -34,7 +34,8 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     columns = {"variant": "variant", "kind": "time", "shown": "ms a step [interval]", "speed_up": "speed-up"}
     columns |= {"bound": "bound by", "reason": "reason"}
     colour = coloured("kind", [(_PROJECTED, series(4)), (_MEASURED, series(0))])
-    spec = intervals(number_axis("ms", "ms a step"), colour, row_step(row["row"] for row in every), "row", one=False)
+    height = row_step(row["row"] for row in every)
+    spec = drawn("projected", columns, rows=rows_of("row"), colour=colour, height=height)
     text = (
         "Projected times are computed from a description of the machine, not measured on it. Their line is an "
         "interval: how far published steps are from their sums. "

@@ -11,22 +11,10 @@ from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared
 from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.report.page.drawing import (
-    LABEL_ROOM,
-    STEP_PX,
-    Spec,
-    bar_labels,
-    bars,
-    chart,
-    intervals,
-    layer,
-    number_axis,
-    row_step,
-    rows_of,
-)
+from dpbench.report.page.drawing import LABEL_ROOM, STEP_PX, Spec, drawn, row_step
 from dpbench.report.page.machines import MachineResults, apart
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.report.page.theme import BAD, GOOD, INK, MUTED, coloured
+from dpbench.report.page.theme import BAD, GOOD, MUTED, coloured
 from dpbench.stats.rounds import Estimate
 from dpbench.text.quantities import number
 
@@ -85,7 +73,7 @@ def _forest(
         return f"{text} A dot with ▸ is beyond the chart." if is_cut else text
 
     height = row_step(machine.variants, least=STEP_PX + 8)
-    spec = intervals(number_axis("ratio", axis, log=True), colour, height, labels=True)
+    spec = drawn("intervals", columns, axis=axis, colour=colour, height=height)
     return machine.panel(name, title, whole_text, columns=columns, rows=rows, spec=spec)
 
 
@@ -160,9 +148,7 @@ _NEAR_IDEAL_PERCENT = 85
 def throughput_here(machine: MachineResults) -> Panel | None:
     """Return items a second by variant, with a mark at the ideal; None if no variant has a percentage of it."""
     columns = {"variant": "variant", "items": "items/s", "percent": "% of ideal"}
-    tick = layer("tick", {"thickness": 3, "color": INK}, y=rows_of(), x="ideal")
-    height = row_step(machine.variants)
-    spec = bars(number_axis("items", "items a second"), machine.colour(), height, tick, *bar_labels("label_at"))
+    spec = drawn("throughput", columns, colour=machine.colour(), height=row_step(machine.variants))
     ideal = ideal_in_words(each.setting for each in machine.shown)
     text = f"Items a second of each variant. The upright mark is the ideal: {ideal}."
     title = "Throughput against the ideal"
@@ -186,42 +172,24 @@ def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
 
 def throughput(machine: MachineResults) -> Panel | None:
     """Return items a second by number of devices; None if no scaling has two numbers of devices."""
-    low = {"field": "low", "type": "quantitative", "title": "items a second"}
-    ideal = {"field": "ideal", "type": "quantitative", "aggregate": "max"}
-    x, y, colour = _DEVICES, number_axis("items", "items a second"), machine.colour(legend=True)
-    spec = chart(
-        layer("line", {"strokeDash": [5, 4], "color": MUTED}, x=x, y=ideal),
-        layer("rule", {"strokeWidth": 2}, x=x, y=low, y2="high", color=colour),
-        layer("line", {"point": True}, x=x, y=y, color=colour, tip=True),
-        height=280,
-    )
     text = "Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {}."
     title, shown = "Throughput by number of devices", {"shown": "items a second", "percent": "% of ideal"}
-    return _scaling(machine, "scaling", title, text, shown=shown, spec=spec, rows=_scalings(machine))
+    return _scaling(machine, "scaling", title, text, shown=shown, rows=_scalings(machine))
 
 
 def efficiency(machine: MachineResults) -> Panel | None:
     """Return the percentage of the ideal by number of devices; None without one."""
-    x, y, colour = _DEVICES, number_axis("percent", "% of ideal"), machine.colour(legend=True)
-    spec = chart(
-        layer("rule", {"strokeDash": [5, 4], "color": MUTED}, y={"datum": 100}),
-        layer("line", {"point": True}, x=x, y=y, color=colour, tip=True),
-        height=220,
-    )
     text = (
         "Throughput as a percentage of the ideal, {}. Strong scaling keeps the global batch, weak scaling the items of "
         "each device."
     )
     known = {key: [row for row in rows if row["percent"] is not None] for key, rows in _scalings(machine).items()}
     title, shown = "Scaling efficiency", {"percent": "% of ideal"}
-    return _scaling(machine, "efficiency", title, text, shown=shown, spec=spec, rows=known)
-
-
-_DEVICES: Spec = {"field": "devices", "type": "ordinal", "title": "devices", "axis": {"labelAngle": 0}}
+    return _scaling(machine, "efficiency", title, text, shown=shown, rows=known)
 
 
 def _scaling(
-    machine: MachineResults, name: str, title: str, text: str, *, shown: Columns, spec: Spec, rows: "_Scalings"
+    machine: MachineResults, name: str, title: str, text: str, *, shown: Columns, rows: "_Scalings"
 ) -> Panel | None:
     """Return the panel of scalings. The page's first setting comes first; the names lack the axes of all."""
     rows = {key: own for key, every in rows.items() if (own := _on_several_counts(every))}
@@ -231,6 +199,7 @@ def _scaling(
     first = next((key for key in main if key in rows), next(iter(rows)))
     ideal = ideal_in_words((each.setting for each in machine.compared.comparisons), of_scaling=True)
     columns = {"variant": "variant", "devices": "devices", **shown}
+    spec = drawn(name, columns, colour=machine.colour(legend=True))
     labels = apart({key: key for key in rows})
     return Panel(name, title, text.format(ideal), columns, rows, spec, "scaling", first, labels)
 

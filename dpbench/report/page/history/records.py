@@ -15,7 +15,7 @@ from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.history.ratios import MS, counted, drawn, point, seconds_of
+from dpbench.report.page.history.ratios import MS, counted, panel_over_time, point, seconds_of
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
@@ -86,7 +86,7 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     effects = [_Effect(case, before[case], after[case]) for case in before if case in after]
     effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
     variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
-    lines = drawn(_lines(history, results), names, variant_colours(variants), {}, history.what)
+    lines = panel_over_time(_lines(history, results), names, variant_colours(variants), {}, history.what)
     panels = [each for each in (_changes(effects, names), lines) if each is not None]
     answers = [_answer(effects, names, len(before.keys() ^ after.keys()))]
     title = f"What changed over {counted(len(names), history.what)}?"
