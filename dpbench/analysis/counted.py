@@ -8,6 +8,7 @@ from dpbench.records.counts import Counts, Phase, Traffic
 Value = int | float | None
 """A count (int), a share from 0 to 1 (float), or None if it was not counted."""
 _Sums = Mapping[str, int] | None
+_FIELDS = ("count", "size_bytes")
 _CALLS = {
     "events recorded": "event_record",
     "waits of streams": "stream_wait",
@@ -22,11 +23,9 @@ _CALLS = {
 def figures_of(counts: Counts) -> dict[str, Value]:
     """Return each figure of a step by its name, in order. The name of a part of the figure above begins with spaces."""
     phases, nccl = counts.phases, counts.nccl_links
-    copies, copied = (_traffic((phase.copies for phase in phases.values()), field) for field in Traffic.model_fields)
+    copies, copied = copies_by_link(counts)
     calls = _sums(phase.host_calls for phase in phases.values())
-    issued, reduced = (
-        _traffic((each.collectives for each in phases.values()), field) for field in Traffic.model_fields
-    )
+    issued, reduced = (_traffic((each.collectives for each in phases.values()), field) for field in _FIELDS)
     peaks = [peak for phase in phases.values() for peak in (phase.peak_bytes or {}).values()]
 
     def total(field: str) -> Value:
@@ -64,6 +63,12 @@ def figures_of(counts: Counts) -> dict[str, Value]:
         "gradients ready at half": share("ready_at_half_bytes", "reduced_bytes"),
         "gradients free at half": share("startable_at_half_bytes", "reduced_bytes"),
     }
+
+
+def copies_by_link(counts: Counts) -> tuple[_Sums, _Sums]:
+    """Return how many copies a step sends over each link, and their bytes; None if they were not counted."""
+    count, size_bytes = (_traffic((phase.copies for phase in counts.phases.values()), each) for each in _FIELDS)
+    return count, size_bytes
 
 
 def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:

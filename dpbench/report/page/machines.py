@@ -12,7 +12,7 @@ from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.drawing import Spec
+from dpbench.report.page.drawing import Spec, drawn, row_step
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.report.page.theme import coloured, variant_colours
 from dpbench.text.outside import shortened
@@ -92,11 +92,13 @@ class MachineResults:
         *,
         columns: Columns,
         rows: Mapping[str, Sequence[DataRow]] | Callable[[Comparison], Iterable[DataRow]],
-        spec: Spec,
+        chart: str = "",
+        **values: object,
     ) -> Panel | None:
         """Return a panel with rows for each shown setting that has any; None without any.
 
-        `text` may be made of all rows, and `rows` of a setting's comparison.
+        `text` may be made of all rows, and `rows` of a setting's comparison. The chart is that of the panel's name if
+        it is not given. `values` are those of `drawn`; variants have a colour and a row each.
         """
         if callable(rows):
             rows = {each.setting.setting: list(rows(each)) for each in self.shown}
@@ -104,6 +106,8 @@ class MachineResults:
         if not rows:
             return None
         text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
+        usual = {"colour": self.colour(), "height": row_step(self.variants)}
+        spec = drawn(chart or name, columns, **usual | values)
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 

@@ -1,6 +1,5 @@
 """Charts of what a step does with its devices: time by phase, memory, use, traffic, and the rounds along the run."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,12 +7,13 @@ from statistics import median
 
 from dpbench.analysis.answer import place
 from dpbench.analysis.compare import Comparison
+from dpbench.analysis.counted import copies_by_link
 from dpbench.analysis.phases import MOVES, PhasePart, Work
 from dpbench.cases.case import Case
 from dpbench.records.counts import CountRecord
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
-from dpbench.report.page.drawing import LABEL_ROOM, drawn, row_step
+from dpbench.report.page.drawing import LABEL_ROOM, drawn
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series, shaped, variant_colours
@@ -43,8 +43,8 @@ def phases(machine: MachineResults) -> Panel | None:
     used = {str(row["part"]) for own in rows.values() for row in own}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
-    spec = drawn("phases", columns, colour=colours, height=row_step(machine.variants))
-    return machine.panel("phases", "Where a step's time goes", _phases_text, columns=columns, rows=rows, spec=spec)
+    title = "Where a step's time goes"
+    return machine.panel("phases", title, _phases_text, columns=columns, rows=rows, colour=colours)
 
 
 def _phases_text(every: Sequence[DataRow]) -> str:
@@ -104,8 +104,7 @@ def host_memory(machine: MachineResults) -> Panel | None:
         "in each of them."
     )
     columns = {"variant": "variant", "mib": "MiB"}
-    spec = drawn("host-memory", columns, colour=machine.colour(), height=row_step(machine.variants))
-    return machine.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows, spec=spec)
+    return machine.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows)
 
 
 def _host_rows(comparison: Comparison) -> Iterator[DataRow]:
@@ -134,8 +133,7 @@ class DeviceMap:
     def __call__(self, machine: MachineResults) -> Panel | None:
         columns = {"variant": "variant", "device": "device", "value": self.header}
         columns |= {"beside": self.beside_header} if self.beside else {}
-        spec = drawn("by-device", columns)
-        return machine.panel(self.id, self.title, self.text, columns=columns, rows=self._rows, spec=spec)
+        return machine.panel(self.id, self.title, self.text, columns=columns, rows=self._rows, chart="by-device")
 
     def _rows(self, comparison: Comparison) -> Iterator[DataRow]:
         for row in comparison.rows:
@@ -189,7 +187,7 @@ def link_matrix(machine: MachineResults) -> Panel | None:
     counted = {
         f"{each.case.variant}: {place(each.case)}, {each.case.mode}, {each.case.dtype}": each for each in machine.counts
     }
-    rows = {key: own for key, record in counted.items() if (own := _link_rows(record))}
+    rows = {key: own for key, record in counted.items() if (own := list(_link_rows(record)))}
     if not rows:
         return None
     columns = {"source": "from", "target": "to", "shown": "bytes", "copies": "copies"}
@@ -199,21 +197,15 @@ def link_matrix(machine: MachineResults) -> Panel | None:
     return Panel("link-matrix", "Bytes by link", text, columns, rows, spec, "counted", labels=labels)
 
 
-def _link_rows(record: CountRecord) -> list[DataRow]:
-    sizes, copies = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for phase in record.counts.phases.values() if record.counts else ():
-        for name, traffic in (phase.copies or {}).items():
-            source, _, target = name.partition("->")
-            if source != target:
-                sizes[source, target] += traffic.size_bytes
-                copies[source, target] += traffic.count
-    return [_link_row(*pair, size, copies[pair]) for pair, size in sorted(sizes.items())]
-
-
-def _link_row(source: str, target: str, size: int, copies: int) -> DataRow:
-    unit, name = byte_unit([size])
-    shown = f"{number(size / unit)} {name}"
-    return {"source": source, "target": target, "mib": round(size / 2**20, 4), "shown": shown, "copies": copies}
+def _link_rows(record: CountRecord) -> Iterator[DataRow]:
+    copies, sizes = copies_by_link(record.counts) if record.counts else (None, None)
+    for link, size in sorted((sizes or {}).items()):
+        source, _, target = link.partition("->")
+        if source != target:
+            unit, name = byte_unit([size])
+            shown = f"{number(size / unit)} {name}"
+            sent = {"mib": round(size / 2**20, 4), "shown": shown, "copies": (copies or {}).get(link)}
+            yield {"source": source, "target": target, **sent}
 
 
 _MOST_POINTS = 6000
@@ -254,16 +246,14 @@ class Along:
         rows = {key: own for key, own in rows.items() if len(own) > 1}
         columns = {"variant": "variant", "round": "round", "device": "device", "at": "began at", "value": self.axis}
         is_log = not self.reading and _is_wide(rows)
-        spec = drawn(
-            "along",
-            columns,
-            axis=self.axis,
-            scale={"type": "log", "nice": False, "padding": 12} if is_log else {"zero": self.zero, "nice": True},
-            colour=machine.colour(legend=True),
-            shape=shaped("variant", variant_colours(machine.variants)),
-            height=_LOG_HEIGHT if is_log else _HEIGHT,
-        )
-        return machine.panel(self.id, self.title, text, columns=columns, rows=rows, spec=spec)
+        look = {
+            "axis": self.axis,
+            "scale": {"type": "log", "nice": False, "padding": 12} if is_log else {"zero": self.zero, "nice": True},
+            "colour": machine.colour(legend=True),
+            "shape": shaped("variant", variant_colours(machine.variants)),
+            "height": _LOG_HEIGHT if is_log else _HEIGHT,
+        }
+        return machine.panel(self.id, self.title, text, columns=columns, rows=rows, chart="along", **look)
 
     def _values(self, record: Record) -> list[tuple[str, float]]:
         """Return pairs of device and value of a record."""

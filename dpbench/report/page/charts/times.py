@@ -72,22 +72,21 @@ def _forest(
         is_cut = any(str(row["label"]).endswith(_CUT) for row in rows)
         return f"{text} A dot with ▸ is beyond the chart." if is_cut else text
 
-    height = row_step(machine.variants, least=STEP_PX + 8)
-    spec = drawn("intervals", columns, axis=axis, colour=colour, height=height)
-    return machine.panel(name, title, whole_text, columns=columns, rows=rows, spec=spec)
+    look = {"axis": axis, "colour": colour, "height": row_step(machine.variants, least=STEP_PX + 8)}
+    return machine.panel(name, title, whole_text, columns=columns, rows=rows, chart="intervals", **look)
 
 
 def _ratios(pairs: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
-    drawn = ratio_fields([ratio for _, ratio in pairs])
+    fields = ratio_fields([ratio for _, ratio in pairs])
     return [
         {
             "variant": str(summary.case.variant),
             "shown": ratio.text(),
             "time": summary.step_time_s.text(_MS) if summary.step_time_s else None,
             "rounds": f"{summary.rounds_ok}/{summary.rounds}",
-            **fields,
+            **of_chart,
         }
-        for (summary, ratio), fields in zip(pairs, drawn, strict=True)
+        for (summary, ratio), of_chart in zip(pairs, fields, strict=True)
     ]
 
 
@@ -148,11 +147,10 @@ _NEAR_IDEAL_PERCENT = 85
 def throughput_here(machine: MachineResults) -> Panel | None:
     """Return items a second by variant, with a mark at the ideal; None if no variant has a percentage of it."""
     columns = {"variant": "variant", "items": "items/s", "percent": "% of ideal"}
-    spec = drawn("throughput", columns, colour=machine.colour(), height=row_step(machine.variants))
     ideal = ideal_in_words(each.setting for each in machine.shown)
     text = f"Items a second of each variant. The upright mark is the ideal: {ideal}."
     title = "Throughput against the ideal"
-    return machine.panel("throughput", title, text, columns=columns, rows=_throughputs, spec=spec)
+    return machine.panel("throughput", title, text, columns=columns, rows=_throughputs)
 
 
 def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
