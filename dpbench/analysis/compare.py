@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import groupby
 from math import ceil, log
 
-from dpbench.analysis.summary import Summary, summarise
+from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
 from dpbench.cases.devices import are_shared
 from dpbench.cases.plan import Skip
@@ -152,8 +152,7 @@ def compare(
     UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the differences
     instead.
     """
-    # If a file is read twice, its records still count once.
-    records = list({(record.run, record.case, record.round): record for record in records}.values())
+    records = list(records)
     environments = list(dict.fromkeys(record.environment for record in records if record.environment))
     different = differences(environments)
     if different and not allow_different:
@@ -221,13 +220,10 @@ def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> 
     return None
 
 
-def _summaries(records: Sequence[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
+def _summaries(records: Iterable[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
     """Return the summaries sorted by setting and variant, whatever the order of the records."""
-    by_case: dict[Case, list[Record]] = {}
-    for record in records:
-        by_case.setdefault(record.case, []).append(record)
     summaries = {skip.case: Summary(skip.case, Outcome.SKIPPED, skip.reason) for skip in skipped}
-    summaries.update({case: summarise(rounds) for case, rounds in by_case.items()})
+    summaries |= summarise_cases(records)
     return {case: summaries[case] for case in sorted(summaries, key=_sort_key)}
 
 

@@ -1,6 +1,6 @@
 """The summary of all rounds of one case."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -91,6 +91,14 @@ class Summary:
         if self is reference:
             return Estimate(1.0, None, None)
         return ratio_of_rounds(self.step_times_s, reference.step_times_s)
+
+
+def summarise_cases(records: Iterable[Record]) -> dict[Case, Summary]:
+    """Summarise the records of each case. One that is there twice, because a file was read twice, counts once."""
+    by_case: dict[Case, dict[tuple[str, int], Record]] = {}
+    for record in records:
+        by_case.setdefault(record.case, {})[record.run, record.round] = record
+    return {case: summarise(list(rounds.values())) for case, rounds in by_case.items()}
 
 
 def summarise(records: Sequence[Record]) -> Summary:

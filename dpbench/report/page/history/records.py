@@ -5,12 +5,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 
 from dpbench.analysis.answer import place
 from dpbench.analysis.compare import differences
-from dpbench.analysis.summary import summarise
+from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
@@ -20,14 +19,14 @@ from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
 from dpbench.report.page.theme import variant_colours
-from dpbench.stats.rounds import Estimate, Rounds, median_of_rounds, ratio_of_rounds
+from dpbench.stats.rounds import Estimate
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import number
 
 _SHORT = 10
 _MOST_LISTED = 200
 _MOST_NAMED = 8
-_Times = Mapping[Case, Rounds]
+_Times = Mapping[Case, Summary]
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,8 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     """Return the section of a machine: what changed from the oldest to the newest place, and the lines of all cases."""
     names = list(history.times)
     before, after = history.times[names[0]], history.times[names[-1]]
-    effects = [_Effect(case, before[case], after[case]) for case in before if case in after]
+    both = [(before[case], after[case]) for case in before if case in after]
+    effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
     effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
     variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
     lines = panel_over_time(_lines(history, results), names, variant_colours(variants), {}, history.what)
@@ -123,26 +123,17 @@ def _day(record: Record) -> str:
 
 
 def _times(records: Sequence[Record]) -> _Times:
-    """Return the rounds of each case that has times. A record that was read twice counts once."""
-    of_case: dict[Case, dict[tuple[str, int], Record]] = {}
-    for record in records:
-        of_case.setdefault(record.case, {})[record.run, record.round] = record
-    summaries = {case: summarise(list(own.values())) for case, own in of_case.items()}
-    return {case: summary.step_times_s for case, summary in summaries.items() if summary.step_times_s}
+    """Return each case that has times."""
+    return {case: summary for case, summary in summarise_cases(records).items() if summary.step_times_s}
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """A case at the oldest and at the newest place."""
+    """A case at the oldest and at the newest place, and the newest time over the oldest."""
 
-    case: Case
-    before: Rounds
-    after: Rounds
-
-    @cached_property
-    def ratio(self) -> Estimate:
-        """The newest time over the oldest."""
-        return ratio_of_rounds(self.after, self.before)
+    before: Summary
+    after: Summary
+    ratio: Estimate
 
 
 def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
@@ -157,13 +148,13 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
     """Return the table of the newest time over the oldest, the largest sure change first; None without cases."""
     rows: list[DataRow] = [
         {
-            "variant": str(each.case.variant),
-            "setting": place(each.case),
+            "variant": str(each.before.case.variant),
+            "setting": place(each.before.case),
             "shown": each.ratio.text(),
             "verdict": each.ratio.verdict or "not decided",
-            "before": number(median_of_rounds(each.before).value / MS),
-            "after": number(median_of_rounds(each.after).value / MS),
-            "rounds": f"{len(each.before)}, {len(each.after)}",
+            "before": number(each.before.time_s / MS),
+            "after": number(each.after.time_s / MS),
+            "rounds": f"{each.before.rounds_ok}, {each.after.rounds_ok}",
         }
         for each in effects[:_MOST_LISTED]
     ]
@@ -185,10 +176,9 @@ def _lines(history: History, results: MachineResults) -> Panel:
         own = {name: times[case] for name, times in history.times.items() if case in times}
         if len(own) < 2:
             continue
-        first = next(iter(own))
-        for name, rounds in own.items():
-            ratio = Estimate(1.0, None, None) if name == first else ratio_of_rounds(rounds, own[first])
-            dot = point(name, str(case.variant), ratio, median_of_rounds(rounds).value, len(rounds))
+        first = next(iter(own.values()))
+        for name, each in own.items():
+            dot = point(name, str(case.variant), each.ratio_to(first), each.time_s, each.rounds_ok)
             for key in results.settings_by_case.get(case, ()):
                 rows.setdefault(key, []).append(dot)
     text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
