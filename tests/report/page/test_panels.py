@@ -15,6 +15,7 @@ from dpbench.report.page.charts.times import (
 )
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
+from dpbench.report.page.drawing import drawn
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
 from dpbench.report.page.tables import raw_table
@@ -135,6 +136,17 @@ def test_bytes_by_link_have_a_cell_for_each_direction():
     sent = [(cell["source"], cell["target"], cell["mib"], cell["copies"]) for cell in cells]
     assert sent == [("sim:0", "sim:1", 2.0, 2), ("sim:1", "sim:0", 1.0, 2)]
     assert link_matrix(LANES_MACHINE) is None
+
+
+def test_a_text_of_a_record_is_no_name_in_a_chart():
+    columns = {"a": "$rows"}
+    spec = drawn("history", columns, axis="$x", places=["$columns", "$none"], colour={"field": "$y"})
+    (_, line, *_) = spec["layer"]
+    assert (line["encoding"]["x"]["title"], line["encoding"]["x"]["scale"]["domain"]) == ("$x", ["$columns", "$none"])
+    assert line["encoding"]["color"] == {"field": "$y"}
+    assert spec["layer"][-1]["encoding"]["tooltip"] == [{"field": "a", "title": "$rows"}]
+    with pytest.raises(KeyError, match="places"):
+        drawn("history", columns, axis="", colour={})
 
 
 def test_a_section_without_data_is_left_out():

@@ -30,3 +30,17 @@ def test_a_printed_number_is_within_half_a_percent(value: float) -> None:
 def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
     assert Estimate(0.0123456, 0.00999, 0.5).text(1e-3) == "12.3 [10.0, 500.0]"
     assert Estimate(0.0123456, None, None).text(1e-3) == "12.3"
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [((1.01, 1.5), "slower"), ((0.5, 0.99), "faster"), ((0.9, 1.5), ""), ((1.0, 1.5), ""), ((None, None), "")],
+)
+def test_a_ratio_is_decided_if_its_interval_lacks_one(ends: tuple[float | None, float | None], verdict: str) -> None:
+    ratio = Estimate(1.2, *ends)
+    assert (ratio.verdict, ratio.is_above_one, ratio.is_below_one) == (
+        verdict,
+        verdict == "slower",
+        verdict == "faster",
+    )
+    assert ratio.ends == ((1.2, 1.2) if ends == (None, None) else ends)
