@@ -78,7 +78,8 @@ def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:
 
 
 def _traffic(tables: Iterable[Mapping[str, Traffic] | None], field: str) -> _Sums:
-    return _sums(table and {name: getattr(each, field) for name, each in table.items()} for table in tables)
+    known = [table for table in tables if table is not None]
+    return _sums({name: getattr(each, field) for name, each in table.items()} for table in known)
 
 
 def _total(sums: _Sums) -> int | None:

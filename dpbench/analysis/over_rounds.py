@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import final
 
 from dpbench.records.readings import Reading
 from dpbench.text.outside import one_line
@@ -10,6 +11,7 @@ from dpbench.text.outside import one_line
 ABSENT = "the record does not have it"
 
 
+@final
 @dataclass(frozen=True)
 class OverRounds:
     """A reading over the rounds of one case.

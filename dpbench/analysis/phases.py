@@ -1,6 +1,6 @@
 """The phases of a case's step over its rounds: times, parts that add up to the step, and ranks' lags. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -157,12 +157,13 @@ def summarise_phases(
     """Return the summary of all rounds of one case. Its ranks are divided evenly among the machines, in order."""
     skews = [median(one.skew_s) / steps_per_sample for one in rounds if one.skew_s]
     lags = [[lag / steps_per_sample for lag in one.rank_lag_s or ()] for one in rounds]
+    by_lag: Iterable[tuple[float | str, ...]] = zip_longest(*lags, fillvalue=ABSENT)
     machine_skews = [_machine_skew(lag, machines) for lag in lags if lag and machines > 1]
     by_rank = [one.phases_by_rank_s for one in rounds if one.phases_by_rank_s]
     return PhaseSummary(
         phases_s=_over_rounds([one.phases_s or {} for one in rounds]),
         skew_s=over_values(skews) if skews else None,
-        rank_lag_s=tuple(map(over_values, zip_longest(*lags, fillvalue=ABSENT))),
+        rank_lag_s=tuple(map(over_values, by_lag)),
         phases_by_rank_s=tuple(map(_over_rounds, zip(*by_rank, strict=True))),
         machine_skew_s=over_values(machine_skews) if machine_skews else None,
         longest_step_s=longest_step_s,

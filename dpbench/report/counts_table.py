@@ -1,6 +1,7 @@
 """Exact counts as tables and as JSON: of a step, variants side by side; of what a script's ranks send, by line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,12 @@ def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Ta
             continue
         if any(value or isinstance(value, float) for value in values.values()):
             rows.append((name, dict(_cells(values))))
-    by_variant = [Column(variant, lambda row, variant=variant: row[1][variant]) for variant in columns]
+    by_variant = [Column(variant, partial(_of_variant, variant)) for variant in columns]
     return Table(title, [Column("counter", lambda row: row[0]), *by_variant], rows)
+
+
+def _of_variant(variant: VariantId, row: tuple[str, Mapping[VariantId, str | None]]) -> str | None:
+    return row[1][variant]
 
 
 def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str | None]]:

@@ -67,10 +67,10 @@ def _setting(record: Record, known: Mapping[str, Environment]) -> Row:
     case, machine = record.case, record.environment or known.get(record.run)
     return {
         "run": record.run,
-        "hostname": machine and machine.hostname,
-        "gpus": record.environment and ", ".join(record.environment.gpus),
-        "torch": machine and machine.torch,
-        "commit": machine and machine.commit,
+        "hostname": machine.hostname if machine else None,
+        "gpus": ", ".join(record.environment.gpus) if record.environment else None,
+        "torch": machine.torch if machine else None,
+        "commit": machine.commit if machine else None,
         "variant": str(case.variant),
         "workload": case.workload,
         "batch_items": case.batch,

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
 from statistics import median
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ Rounds: TypeAlias = Sequence[Sequence[float]]
 """For each round its samples in seconds, each above 0."""
 
 
+@final
 @dataclass(frozen=True)
 class Estimate:
     """A value and the ends of its 95 % interval, which are None if there is only one round."""

@@ -54,7 +54,8 @@ def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page
 def _title(page_inputs: PageInputs) -> str:
     workloads = sorted(
         {
-            *(measured.case.workload for measured in (*page_inputs.records, *page_inputs.skipped)),
+            *(record.case.workload for record in page_inputs.records),
+            *(skip.case.workload for skip in page_inputs.skipped),
             *(record.settings.workload for record in page_inputs.elastic),
             *(projection.workload for projection in page_inputs.projections),
         }

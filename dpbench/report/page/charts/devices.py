@@ -204,8 +204,8 @@ def _link_rows(record: CountRecord) -> Iterator[DataRow]:
         if source != target:
             unit, name = byte_unit([size])
             shown = f"{number(size / unit)} {name}"
-            sent = {"mib": round(size / 2**20, 4), "shown": shown, "copies": (copies or {}).get(link)}
-            yield {"source": source, "target": target, **sent}
+            sent = (copies or {}).get(link)
+            yield {"source": source, "target": target, "mib": round(size / 2**20, 4), "shown": shown, "copies": sent}
 
 
 _MOST_POINTS = 6000

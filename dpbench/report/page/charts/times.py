@@ -126,7 +126,7 @@ def ablation(machine: MachineResults) -> Panel | None:
 
 def _changes(comparison: Comparison) -> list[DataRow]:
     timed = [row.summary for row in comparison.fastest_first if row.summary.case.variant.name is VariantName.TUNED]
-    tuned = next((each for each in timed if each.case.variant == VariantName.TUNED), None)
+    tuned = next((each for each in timed if str(each.case.variant) == VariantName.TUNED), None)
     pairs = [(each, each.ratio_to(tuned)) for each in reversed(timed) if each is not tuned] if tuned else []
     more = [{"what": _what(each.case.variant), "verdict": _VERDICTS[ratio.verdict][0]} for each, ratio in pairs]
     return [{**row, **own} for row, own in zip(_ratios(pairs), more, strict=True)]
