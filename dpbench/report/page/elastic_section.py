@@ -22,7 +22,6 @@ from dpbench.text.outside import shortened
 
 _MOST_ANSWERS = 6
 _MOST_ROWS = 500
-_MOST_LETTERS = 600
 
 
 def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
@@ -67,7 +66,7 @@ def _runs(runs: Sequence[ElasticRun]) -> Panel:
             "command": run.record.run,
             **_row(RUN_COLUMNS, run),
             "off": None if run.loss_difference is None else f"{run.loss_difference:.1e}",
-            "reason": shortened(run.record.reason or "", _MOST_LETTERS),
+            "reason": shortened(run.record.reason or ""),
         }
         for run in runs[:_MOST_ROWS]
     ]

@@ -58,12 +58,10 @@ class MachineResults:
 
     @property
     def first(self) -> str:
-        """The key of `main`."""
         return "" if self.main is None else self.main.setting.setting
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """Each case once."""
         return [row.summary for row in self.compared.cases]
 
     @cached_property

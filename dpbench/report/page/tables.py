@@ -12,7 +12,6 @@ from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
 from dpbench.text.outside import shortened
 
 _MOST_REASONS = 200
-_MOST_LETTERS = 600
 
 
 def outcomes(machine: MachineResults) -> Panel | None:
@@ -22,7 +21,7 @@ def outcomes(machine: MachineResults) -> Panel | None:
             "variant": str(summary.case.variant),
             "setting": place(summary.case),
             "outcome": "some rounds failed" if summary.outcome is Outcome.OK else summary.ended,
-            "reason": shortened(summary.reason, _MOST_LETTERS),
+            "reason": shortened(summary.reason),
         }
         for summary in machine.summaries
         if summary.reason is not None

@@ -256,7 +256,6 @@ class Along:
         return machine.panel(self.id, self.title, text, columns=columns, rows=rows, chart="along", **look)
 
     def _values(self, record: Record) -> list[tuple[str, float]]:
-        """Return pairs of device and value of a record."""
         if not self.reading:
             return [("all", median(record.step_times_s) * 1e3)]
         telemetry = (record.metrics.telemetry if record.metrics else None) or {}

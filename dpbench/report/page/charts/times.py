@@ -206,7 +206,6 @@ _Scalings = Mapping[str, list[DataRow]]
 
 
 def _scalings(machine: MachineResults) -> _Scalings:
-    """Return the rows of each strong and weak scaling."""
     scalings: dict[str, list[DataRow]] = {}
     for rung in (rung for ladder in ladders(machine.compared) for rung in ladder.rungs):
         scalings.setdefault(_strong(rung.summary.case), []).extend(_point(rung.summary, rung.ideal_items_per_s))
