@@ -38,23 +38,22 @@ def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[s
 
 
 def _table(projected: MachineProjection) -> Table:
-    shown = {row.variant: row for row in projected.rows if row.sum is not None}
-    sums = {variant: row.sum for variant, row in shown.items() if row.sum is not None}
-    unit_s, unit = time_unit(each.step_s for each in sums.values())
+    rows = [(row, row.sum) for row in projected.rows if row.sum is not None]
+    unit_s, unit = time_unit(found.step_s for _, found in rows)
     columns = [
-        Column("variant", folded),
-        Column(f"step time\n{unit}", lambda name: shown[name].step_time_s, lambda time: _estimate(time).text(unit_s)),
-        Column("items/s", lambda name: sums[name].batch / sums[name].step_s),
-        Column("% of\nideal", lambda name: _percent_of_ideal(shown[name])),
-        Column("bound by", lambda name: str(sums[name].bound_by)),
-        Column("hidden", lambda name: _hidden(sums[name]), "{:.0%}".format),
+        Column("variant", lambda row: folded(row[0].variant)),
+        Column(f"step time\n{unit}", lambda row: row[0].step_time_s, lambda time: _estimate(time).text(unit_s)),
+        Column("items/s", lambda row: row[1].batch / row[1].step_s),
+        Column("% of\nideal", lambda row: _percent_of_ideal(row[0])),
+        Column("bound by", lambda row: str(row[1].bound_by)),
+        Column("hidden", lambda row: _hidden(row[1]), "{:.0%}".format),
     ]
-    several = next((each.devices for each in sums.values() if each.devices > 1), 1)
+    several = next((found.devices for _, found in rows if found.devices > 1), 1)
     title = (
         f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
         f"{projected.batch // several} items on each device, {projected.math} math"
     )
-    return Table(title, columns, list(shown))
+    return Table(title, columns, rows)
 
 
 def _percent_of_ideal(row: ProjectedRow) -> str | None:
