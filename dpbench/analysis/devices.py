@@ -68,12 +68,12 @@ def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary,
 
 
 def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
-    found = [_telemetry(device, one) for one in rounds]
+    telemetry = [_telemetry(device, one) for one in rounds]
 
     def over(read: Callable[[DeviceTelemetry], Reading]) -> OverRounds:
-        return over_rounds([each if isinstance(each, Reading) else read(each) for each in found])
+        return over_rounds([each if isinstance(each, Reading) else read(each) for each in telemetry])
 
-    known = [each for each in found if isinstance(each, DeviceTelemetry)]
+    known = [each for each in telemetry if isinstance(each, DeviceTelemetry)]
     causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
     return DeviceSummary(
         device=device,
@@ -93,8 +93,8 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
 
 def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
     """Return the device's telemetry, or a reading with the reason why there is none."""
-    found = (one.telemetry or {}).get(device, ABSENT)
-    return Reading(reason=found) if isinstance(found, str) else found
+    telemetry = (one.telemetry or {}).get(device, ABSENT)
+    return Reading(reason=telemetry) if isinstance(telemetry, str) else telemetry
 
 
 def _traffic(link: str, telemetry: DeviceTelemetry) -> Reading:

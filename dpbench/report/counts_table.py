@@ -42,9 +42,9 @@ def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *,
     parts: list[RenderableType] = []
     records = list(records)
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
-        found = list(group)
-        parts.append(_table(setting, found, differing=differing))
-        parts += [Text(f"{r.case.id}: {r.why}") for r in found if r.outcome is not Outcome.OK]
+        counted = list(group)
+        parts.append(_table(setting, counted, differing=differing))
+        parts += [Text(f"{r.case.id}: {r.why}") for r in counted if r.outcome is not Outcome.OK]
         parts.append(Text())
     has_nccl = any(record.counts is not None and record.counts.nccl_links is not None for record in records)
     reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
@@ -115,26 +115,26 @@ _SCRIPT_LEGEND = (
 _MOST_NUMBERS = 5
 
 
-def script_text(job: ScriptJob, found: Communication) -> Group:
+def script_text(job: ScriptJob, sent: Communication) -> Group:
     """Return a table for the set-up, for the commonest step and for what other steps do more or less."""
     parts: list[RenderableType] = [
-        *_issues_table("Before the first forward", found.setup),
-        *_issues_table("Each step", found.step),
-        Text(f"{_total(found)}\n"),
-        *_issues_table(f"Beyond that, in steps {_numbers(found)} together", found.seldom),
-        *_issues_table(f"Missing, in steps {_numbers(found)} together", found.less),
-        *(Text(f"the ranks differ: {line}") for line in found.differences[:_MOST_NUMBERS]),
+        *_issues_table("Before the first forward", sent.setup),
+        *_issues_table("Each step", sent.step),
+        Text(f"{_total(sent)}\n"),
+        *_issues_table(f"Beyond that, in steps {_numbers(sent)} together", sent.seldom),
+        *_issues_table(f"Missing, in steps {_numbers(sent)} together", sent.less),
+        *(Text(f"the ranks differ: {line}") for line in sent.differences[:_MOST_NUMBERS]),
     ]
     return Group(Text(f"{job.script}, {job.ranks} ranks\n"), *parts, Text(_SCRIPT_LEGEND, style="dim"))
 
 
-def script_json(job: ScriptJob, found: Communication) -> dict[str, Any]:
+def script_json(job: ScriptJob, sent: Communication) -> dict[str, Any]:
     """Return the counters by name, and what each line issues."""
-    fields = found.model_dump(mode="json")
+    fields = sent.model_dump(mode="json")
     return {
         "schema": SCHEMA,
         **job.model_dump(mode="json", exclude={"folder", "steps"}),
-        "counters": found.by_name(),
+        "counters": sent.by_name(),
     } | fields
 
 
@@ -143,16 +143,16 @@ def _issues_table(title: str, issues: Issues) -> Iterator[RenderableType]:
         yield Table(title, _ISSUE_COLUMNS, list(issues))
 
 
-def _total(found: Communication) -> str:
-    count, exposed = (sum(i.count for i in found.step if i.is_exposed >= least) for least in (False, True))
-    size = sum(issue.count * issue.size_bytes for issue in found.step)
-    of = f"{found.steps - len(found.differing):,} of {found.steps:,} steps after the first {WARM_UP}"
+def _total(sent: Communication) -> str:
+    count, exposed = (sum(i.count for i in sent.step if i.is_exposed >= least) for least in (False, True))
+    size = sum(issue.count * issue.size_bytes for issue in sent.step)
+    of = f"{sent.steps - len(sent.differing):,} of {sent.steps:,} steps after the first {WARM_UP}"
     return f"{of}: {count:,} collectives, {exposed:,} exposed, {size:,} bytes"
 
 
-def _numbers(found: Communication) -> str:
-    more = ", ..." if len(found.differing) > _MOST_NUMBERS else ""
-    return ", ".join(map(str, found.differing[:_MOST_NUMBERS])) + more
+def _numbers(sent: Communication) -> str:
+    more = ", ..." if len(sent.differing) > _MOST_NUMBERS else ""
+    return ", ".join(map(str, sent.differing[:_MOST_NUMBERS])) + more
 
 
 def _marks(issue: Issue) -> str | None:

@@ -39,7 +39,7 @@ def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[s
 
 def _table(projected: MachineProjection) -> Table:
     rows = [(row, row.sum) for row in projected.rows if row.sum is not None]
-    unit_s, unit = time_unit(found.step_s for _, found in rows)
+    unit_s, unit = time_unit(step.step_s for _, step in rows)
     columns = [
         Column("variant", lambda row: folded(row[0].variant)),
         Column(f"step time\n{unit}", lambda row: row[0].step_time_s, lambda time: _estimate(time).text(unit_s)),
@@ -48,7 +48,7 @@ def _table(projected: MachineProjection) -> Table:
         Column("bound by", lambda row: str(row[1].bound_by)),
         Column("hidden", lambda row: _hidden(row[1]), "{:.0%}".format),
     ]
-    several = next((found.devices for _, found in rows if found.devices > 1), 1)
+    several = next((step.devices for _, step in rows if step.devices > 1), 1)
     title = (
         f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
         f"{projected.batch // several} items on each device, {projected.math} math"
@@ -64,8 +64,8 @@ def _estimate(time: Interval) -> Estimate:
     return Estimate(time.mid, time.low, time.high)
 
 
-def _hidden(found: StepSum) -> float | None:
-    return found.hidden_s / found.communication_s if found.communication_s else None
+def _hidden(step: StepSum) -> float | None:
+    return step.hidden_s / step.communication_s if step.communication_s else None
 
 
 def _reasons(projected: MachineProjection) -> Iterator[str]:
@@ -89,19 +89,19 @@ def _machine_json(projected: MachineProjection) -> dict[str, Any]:
 
 
 def _row_json(row: ProjectedRow) -> dict[str, Any]:
-    found = row.sum
-    if found is None or row.step_time_s is None:
+    step = row.sum
+    if step is None or row.step_time_s is None:
         return {"variant": str(row.variant), "reason": row.reason}
     return {
         "variant": str(row.variant),
-        "devices": found.devices,
+        "devices": step.devices,
         "step_time_s": asdict(row.step_time_s),
         "speed_up": None if row.speed_up is None else asdict(row.speed_up),
-        "bound_by": [{"part": str(found.bound_by), "share": 1.0}],
-        "parts_s": {str(part): seconds for part, seconds in found.parts.items()},
-        "host_s": found.host_s,
-        "hidden_share": _hidden(found),
-        "communication_s": found.communication_s,
-        "memory_bytes": found.memory_bytes,
-        "fits": found.fits,
+        "bound_by": [{"part": str(step.bound_by), "share": 1.0}],
+        "parts_s": {str(part): seconds for part, seconds in step.parts.items()},
+        "host_s": step.host_s,
+        "hidden_share": _hidden(step),
+        "communication_s": step.communication_s,
+        "memory_bytes": step.memory_bytes,
+        "fits": step.fits,
     }
