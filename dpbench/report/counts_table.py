@@ -10,13 +10,14 @@ from pydantic_core import to_jsonable_python
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.analysis.communication import Communication
 from dpbench.analysis.compare import Row
 from dpbench.analysis.counted import Value, figures_of
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.communication import WARM_UP, Communication, Issue, Issues, ScriptJob
+from dpbench.records.communication import WARM_UP, Issue, Issues, ScriptJob
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.report.comparison import SCHEMA, case_json
