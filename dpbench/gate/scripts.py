@@ -7,6 +7,7 @@ differs. So does what moves from one part of the step to another, such as from t
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dpbench.analysis.communication import Communication, communication
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Blame, CounterChange
 from dpbench.gate.settings import ScriptBenchmark
@@ -14,7 +15,7 @@ from dpbench.gate.tier0 import MOST_CAUSES, Counters, causes
 from dpbench.processes.count_all import CountingError
 from dpbench.processes.count_scripts import count_scripts
 from dpbench.processes.launch import Launcher
-from dpbench.records.communication import Communication, ScriptJob, ScriptRecord, communication
+from dpbench.records.communication import ScriptJob, ScriptRecord
 from dpbench.records.counts import diff
 
 

@@ -57,8 +57,7 @@ from dpbench.gate.tier0_cases import (
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
-from dpbench.records.counts import ABSENT, CountRecord, diff
-from dpbench.records.details import Detail
+from dpbench.records.counts import ABSENT, CountRecord, Detail, diff
 from dpbench.records.record import Outcome
 
 _LANES = ("cpu", "cpu")

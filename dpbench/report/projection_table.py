@@ -1,6 +1,7 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,8 @@ from rich.text import Text
 from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.report.units import number, time_unit
+from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import time_unit
 
 SCHEMA = 1
 _LEGEND = (
@@ -36,36 +38,34 @@ def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[s
 
 
 def _table(projected: MachineProjection) -> Table:
-    shown = {row.variant: row for row in projected.rows if row.sum is not None}
-    sums = {variant: row.sum for variant, row in shown.items() if row.sum is not None}
-    unit_s, unit = time_unit(each.step_s for each in sums.values())
+    rows = [(row, row.sum) for row in projected.rows if row.sum is not None]
+    unit_s, unit = time_unit(step.step_s for _, step in rows)
     columns = [
-        Column("variant", folded),
-        Column(f"step time\n{unit}", lambda name: shown[name].step_time_s, lambda found: interval(found, unit_s)),
-        Column("items/s", lambda name: sums[name].batch / sums[name].step_s),
-        Column("% of\nideal", lambda name: _percent_of_ideal(shown[name])),
-        Column("bound by", lambda name: str(sums[name].bound_by)),
-        Column("hidden", lambda name: _hidden(sums[name]), "{:.0%}".format),
+        Column("variant", lambda row: folded(row[0].variant)),
+        Column(f"step time\n{unit}", lambda row: row[0].step_time_s, lambda time: _estimate(time).text(unit_s)),
+        Column("items/s", lambda row: row[1].batch / row[1].step_s),
+        Column("% of\nideal", lambda row: _percent_of_ideal(row[0])),
+        Column("bound by", lambda row: str(row[1].bound_by)),
+        Column("hidden", lambda row: _hidden(row[1]), "{:.0%}".format),
     ]
-    several = next((each.devices for each in sums.values() if each.devices > 1), 1)
+    several = next((step.devices for _, step in rows if step.devices > 1), 1)
     title = (
         f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
         f"{projected.batch // several} items on each device, {projected.math} math"
     )
-    return Table(title, columns, list(shown))
+    return Table(title, columns, rows)
 
 
 def _percent_of_ideal(row: ProjectedRow) -> str | None:
     return None if row.speed_up is None or row.sum is None else f"{100 * row.speed_up.mid / row.sum.devices:.0f}"
 
 
-def interval(found: Interval, unit: float = 1.0) -> str:
-    """Return a text such as ``5.61 [5.20, 6.02]``."""
-    return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
+def _estimate(time: Interval) -> Estimate:
+    return Estimate(time.mid, time.low, time.high)
 
 
-def _hidden(found: StepSum) -> float | None:
-    return found.hidden_s / found.communication_s if found.communication_s else None
+def _hidden(step: StepSum) -> float | None:
+    return step.hidden_s / step.communication_s if step.communication_s else None
 
 
 def _reasons(projected: MachineProjection) -> Iterator[str]:
@@ -89,23 +89,19 @@ def _machine_json(projected: MachineProjection) -> dict[str, Any]:
 
 
 def _row_json(row: ProjectedRow) -> dict[str, Any]:
-    found = row.sum
-    if found is None or row.step_time_s is None:
+    step = row.sum
+    if step is None or row.step_time_s is None:
         return {"variant": str(row.variant), "reason": row.reason}
     return {
         "variant": str(row.variant),
-        "devices": found.devices,
-        "step_time_s": _interval_json(row.step_time_s),
-        "speed_up": None if row.speed_up is None else _interval_json(row.speed_up),
-        "bound_by": [{"part": str(found.bound_by), "share": 1.0}],
-        "parts_s": {str(part): seconds for part, seconds in found.parts.items()},
-        "host_s": found.host_s,
-        "hidden_share": _hidden(found),
-        "communication_s": found.communication_s,
-        "memory_bytes": found.memory_bytes,
-        "fits": found.fits,
+        "devices": step.devices,
+        "step_time_s": asdict(row.step_time_s),
+        "speed_up": None if row.speed_up is None else asdict(row.speed_up),
+        "bound_by": [{"part": str(step.bound_by), "share": 1.0}],
+        "parts_s": {str(part): seconds for part, seconds in step.parts.items()},
+        "host_s": step.host_s,
+        "hidden_share": _hidden(step),
+        "communication_s": step.communication_s,
+        "memory_bytes": step.memory_bytes,
+        "fits": step.fits,
     }
-
-
-def _interval_json(found: Interval) -> dict[str, float]:
-    return {"low": found.low, "mid": found.mid, "high": found.high}

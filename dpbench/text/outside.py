@@ -37,6 +37,12 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+def shortened(text: str, letters: int = 600) -> str:
+    """Return the text as one line; what has no room is an ellipsis."""
+    line = one_line(text)
+    return line if len(line) <= letters else f"{line[:letters]}…"
+
+
 def quoted(value: object) -> str:
     """Return a value's repr, shortened in the middle."""
     return _REPR.repr(value)

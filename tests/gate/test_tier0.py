@@ -25,8 +25,7 @@ from dpbench.gate.tier0 import (
 )
 from dpbench.gate.tier0_cases import choice_case, doublings, growth_cases, name_of, plain_cases
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
-from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
-from dpbench.records.details import Detail, Place
+from dpbench.records.counts import CountRecord, Counts, Dependencies, Detail, Phase, PhaseCounts, Place, Traffic
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.records.making import ENVIRONMENT

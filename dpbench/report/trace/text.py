@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dpbench.report.table import Column, Table
-from dpbench.report.units import number, time_unit
+from dpbench.text.quantities import number, time_unit
 from dpbench.trace.critical import idle_shares, overlapped_share, parts_of_path, path_in_words
 from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
 
