@@ -165,10 +165,8 @@ class _Body:
             self.parts.append(f'<line x1="16" x2="{WIDTH - _RIGHT}" y1="{self.y - 2}" y2="{self.y - 2}"/>')
             self._label(16, self.y + 10, "label", group)
             for row in own:
-                self.parts.append(f'<g role="group" aria-label="{_text(f"{group}, {row.name}")}">')
                 self._label(_LEFT - 8, self.y + 10, "row", row.name)
-                self.parts += [_rect(bar, self.y) for bar in rows[row]]
-                self.parts.append("</g>")
+                self.parts += ["<g>", *(_rect(bar, self.y) for bar in rows[row]), "</g>"]
                 self.y += _ROW
         self._axis(top, behind)
 
