@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind, Machine
+from dpbench.projection.described.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
 from dpbench.projection.fitted import UNFITTED, Fitted
 from dpbench.projection.step_counts import HOME, MAIN, Ends, StepCounts
 from dpbench.records.counts import Phase
@@ -138,7 +138,7 @@ def has_tensor_format(machine: Machine, math: str) -> bool:
     return any(_format(machine, math, kind) != "float32" for kind in FLOP_KINDS)
 
 
-def _format(machine: Machine, math: str, kind: Kind) -> str:
+def _format(machine: Machine, math: str, kind: Kind) -> Format:
     peaks = machine.device.peak
     if math == "bf16" and "bfloat16" in peaks:
         return "bfloat16"

@@ -27,6 +27,8 @@ class Kind(StrEnum):
     MOVE = "move"
 
 
+Format = Literal["float32", "tf32", "bfloat16"]
+"""A number format of products."""
 FLOP_KINDS = (Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL)
 """The kinds whose floating-point operations are counted. The others cost their bytes alone."""
 
@@ -197,7 +199,7 @@ class Device(Table):
 
     name: str = "device"
     memory: Bytes
-    peak: Annotated[dict[Literal["float32", "tf32", "bfloat16"], Flops], _with_all(["float32"])]
+    peak: Annotated[dict[Format, Flops], _with_all(["float32"])]
     bandwidth: Bandwidth
     efficiency: Annotated[Efficiency, part("efficiency")]
     gap: Annotated[Seconds, part("gap")]

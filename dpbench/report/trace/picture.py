@@ -45,7 +45,7 @@ _HATCH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Drawn:
     """A bar from `x` on, `width` wide, in pixels. It stands for `spans` spans, of which `text` names the first."""
 
     kind: str
@@ -55,11 +55,11 @@ class Bar:
     spans: int = 1
 
 
-def bars_of(timeline: Timeline, pixels: float) -> dict[Row, list[Bar]]:
+def bars_of(timeline: Timeline, pixels: float) -> dict[Row, list[Drawn]]:
     """Return the bars of each row, if a second or unit is so many pixels wide. Waits are first, the path is last."""
 
-    def bar(kind: str, timed: Span | Wait, text: str) -> tuple[Row, Bar]:
-        return timed.row, Bar(kind, timed.start * pixels, (timed.finish - timed.start) * pixels, text)
+    def bar(kind: str, timed: Span | Wait, text: str) -> tuple[Row, Drawn]:
+        return timed.row, Drawn(kind, timed.start * pixels, (timed.finish - timed.start) * pixels, text)
 
     waits = [bar(WAIT, wait, f"for {_what(timeline.spans[wait.cause])}") for wait in timeline.waits()]
     spans = sorted(timeline.spans, key=lambda span: (span.start, span.finish))
@@ -88,9 +88,9 @@ def _what(span: Span) -> str:
     return span.name if span.moved is None else f"the {span.moved}{lane} ({span.name})"
 
 
-def _joined(bars: Iterable[Bar]) -> list[Bar]:
+def _joined(bars: Iterable[Drawn]) -> list[Drawn]:
     """Return a bar for each run of bars of one kind. They are sorted by their begin."""
-    found: list[Bar] = []
+    found: list[Drawn] = []
     for bar in bars:
         last = found[-1] if found else None
         if last is not None and bar.kind == last.kind and bar.x - last.x - last.width < _JOINED_PX:
@@ -158,7 +158,7 @@ class _Body:
             self._label(x + 20, y, "label", kind)
         self.y += (len(kinds) // columns + 2) * _LINE
 
-    def _timeline(self, rows: dict[Row, list[Bar]]) -> None:
+    def _timeline(self, rows: dict[Row, list[Drawn]]) -> None:
         top, behind = self.y, len(self.parts)
         for group, own in groupby(rows, key=lambda row: row.group):
             self.y += 4
@@ -182,7 +182,7 @@ class _Body:
         self.y = bottom + 46
 
 
-def _rect(bar: Bar, y: int) -> str:
+def _rect(bar: Drawn, y: int) -> str:
     height, top = (_PATH_BAR, y + _BAR) if bar.kind == PATH else (_BAR, y)
     place = f'x="{_LEFT + bar.x:.1f}" y="{top}" width="{max(bar.width, _LEAST_PX):.1f}" height="{height}"'
     text = bar.text if bar.spans == 1 else f"{bar.spans} spans, from {bar.text} on"
