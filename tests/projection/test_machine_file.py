@@ -65,6 +65,13 @@ def test_a_single_device_has_no_ring(tmp_path: Path) -> None:
     assert (machine.ring, set(machine.routes)) == (None, {(None, 0), (0, None)})
 
 
+@pytest.mark.parametrize(("key", "names"), [("ring", "dgx1-volta-8, "), ("nccl", "tuning")])
+def test_several_devices_need_a_ring_and_its_constants(tmp_path: Path, key: str, names: str) -> None:
+    head, _, rest = INLINE.partition(f"[{key}]")
+    text = head + "".join(rest.partition("[nccl]")[1:])
+    assert refused(tmp_path, text).startswith(f"{key}: is missing; allowed: a table, or one of {names}")
+
+
 def test_a_single_device_has_no_nvswitch(tmp_path: Path) -> None:
     line = refused(tmp_path, "nvswitch_links = 6\n" + single_device())
     assert line == "nvswitch_links: 6 is not allowed beside nvlinks or for one device; allowed: leave it out"

@@ -42,6 +42,7 @@ def test_bars_are_where_their_times_are():
         *(("gradients", 40, 140), ("critical path", 40, 140)),
     ]
     assert rows[MAIN][0].kind == "host forward"
+    assert "wait" not in {bar.kind for bar in bars_of(step(), 0.05)[ZERO]}  # less than a pixel
 
 
 def test_bars_that_touch_are_one_and_others_are_not():
