@@ -64,11 +64,11 @@ def rows_of(
     return [
         ProjectedRow(
             variant,
-            found,
-            _around(found.step_s, error),
-            _around(found.devices * single.step_s / found.step_s, fitted.error_of_ratio(int(found.devices > 1))),
+            own,
+            _around(own.step_s, error),
+            _around(own.devices * single.step_s / own.step_s, fitted.error_of_ratio(int(own.devices > 1))),
         )
-        for variant, found in sums.items()
+        for variant, own in sums.items()
     ]
 
 
@@ -79,7 +79,7 @@ def _around(mid: float, factor: float) -> Interval:
 
 def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Interval:
     """Return the step time of `one` over that of `other`. The speed of one device cancels."""
-    return _around(one.step_s / other.step_s, fitted.error_of_ratio(sum(each.devices > 1 for each in (one, other))))
+    return _around(one.step_s / other.step_s, fitted.error_of_ratio(sum(step.devices > 1 for step in (one, other))))
 
 
 def words_of(found: StepSum) -> str:
@@ -125,11 +125,11 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
     `twice` is by what factor the best variant's step is longer with twice the batch.
     """
     several = [row for row in rows if row.variant.name is not VariantName.SINGLE]
-    found = sorted((row for row in several if row.sum.fits is not False), key=lambda row: row.sum.step_s)
-    if not found:
+    fitting = sorted((row for row in several if row.sum.fits is not False), key=lambda row: row.sum.step_s)
+    if not fitting:
         reason = "fits into memory; take a smaller batch" if several else "could be projected"
         return f"On {machine} no scheme for several devices {reason}."
-    best, *others = found
+    best, *others = fitting
     rivals = [row for row in others if ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
     *names, last = (str(row.variant) for row in (best, *rivals))
     undecided = f"the best is not decided between {', '.join(names)} and {last}: {best.variant} has"

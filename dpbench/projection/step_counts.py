@@ -62,20 +62,20 @@ class StepCounts:
 
     def sent(self, purpose: str) -> dict[Ends, dict[str, float]]:
         """Return the bytes, the messages and the largest one of them between each pair of ends."""
-        found = dict[Ends, dict[str, float]]()
+        pairs = dict[Ends, dict[str, float]]()
         for name, value in self.below("sent", purpose).items():
             source, destination, number = name.split("/")
             ends = None if source == "host" else int(source), None if destination == "host" else int(destination)
-            found.setdefault(ends, {})[number] = value
-        return found
+            pairs.setdefault(ends, {})[number] = value
+        return pairs
 
     def calls(self, phase: Phase) -> dict[int, dict[str, float]]:
         """Return the number of each kind of call, by thread of the host."""
-        found = dict[int, dict[str, float]]()
+        threads = dict[int, dict[str, float]]()
         for name, value in self.below("host", phase).items():
             thread, cost = name.split("/")
-            found.setdefault(int(thread), {})[cost] = value
-        return found
+            threads.setdefault(int(thread), {})[cost] = value
+        return threads
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ class _Step:
         ring, is_torch = self._machine.ring, self._variant.name is VariantName.TORCH_DP
         if ring is not None and (self._variant.takes_nccl_route or (is_torch and ring.hop == "nvlink")):
             sent = self._counts.sent(purpose).values()
-            return self._ring_s(max((each["bytes"] for each in sent), default=0.0), self._messages(purpose))
+            return self._ring_s(max((numbers["bytes"] for numbers in sent), default=0.0), self._messages(purpose))
         return self._copies_s(purpose, self._counts)
 
     def _copies_s(self, purpose: str, counts: StepCounts) -> float:

@@ -68,8 +68,7 @@ def parts_of_path(timeline: Timeline) -> list[PathPart]:
     parts = []
     for key, own in stretches.items():
         length = covered(own)
-        waited = length - (0.0 if key.who == _THE_HOST else overlap(own, computing(timeline, key.who)))
-        share = length / (timeline.length or 1.0)
+        waited, share = length - overlap(own, computing(timeline, key.who)), length / (timeline.length or 1.0)
         parts.append(PathPart(*key, length, share, waited, tuple(sorted(lanes.get(key, ())))))
     return parts
 

@@ -58,12 +58,12 @@ def shortest_step(profile: Mapping[str, Any]) -> tuple[Event, list[Event]]:
 
     Of several steps the shortest was disturbed least. Raise ValueError if no step is marked.
     """
-    found = [event for event in profile.get("traceEvents", ()) if event.get("ph") == "X"]
-    steps = [event for event in found if event["name"] == MARK + STEP_MARK and event.get("cat") == _MARK]
+    complete = [event for event in profile.get("traceEvents", ()) if event.get("ph") == "X"]
+    steps = [event for event in complete if event["name"] == MARK + STEP_MARK and event.get("cat") == _MARK]
     if not steps:
         raise ValueError("the profiler recorded no marked step; allowed: a torch whose profiler records marks")
     step = min(steps, key=lambda event: event["dur"])
-    others = (event for event in found if event.get("cat") != _MARK or event["name"].startswith(MARK))
+    others = (event for event in complete if event.get("cat") != _MARK or event["name"].startswith(MARK))
     inside = [event for event in others if event is not step and 0 <= event["ts"] - step["ts"] <= step["dur"]]
     return step, sorted(inside, key=lambda event: (event["ts"], -event["dur"]))
 
@@ -79,7 +79,11 @@ class _Launch:
 
 @dataclass
 class _Spans:
-    """The spans of the events that were read, in the order of their starts."""
+    """The spans of the events that were read, in the order of their starts.
+
+    `nodes` are the events that sum the lanes' gradients. `parts` has for a thread what it moves, and until when.
+    `last` is the last span of each row, and `ended` has all finishes in order.
+    """
 
     step: Event
     events: Sequence[Event]
@@ -116,7 +120,7 @@ class _Spans:
             self.phase = name
         elif category == _MARK and name in _PARTS:
             self.parts[thread] = _PARTS[name], finish_s
-        elif category in _LAUNCHES:
+        elif category in _LAUNCHES and launch is not None:
             self.launches[launch] = _Launch(start_s, self.phase, last)
         elif category == _OPERATOR and (last is None or start_s >= self.spans[last].finish):
             span = Span(name.removeprefix(_NODE), Doing.HOST, row, start_s, finish_s, self.phase)

@@ -120,14 +120,14 @@ class Timeline:
         """
         computes = {span.row for span in self.spans if span.doing is Doing.COMPUTE}
         ends = dict.fromkeys(computes, 0.0)
-        found = []
+        waits = []
         for span in sorted(self.spans, key=lambda span: (span.start, span.finish)):
             cause, end = self._last(span.before), ends.get(span.row, span.start)
             if cause is not None and span.start > end and span.row != self.spans[cause].row:
-                found.append(Wait(span.row, end, span.start, cause))
+                waits.append(Wait(span.row, end, span.start, cause))
             if span.row in computes or span.row.group == HOST:
                 ends[span.row] = span.finish
-        return found
+        return waits
 
 
 @dataclass(frozen=True)

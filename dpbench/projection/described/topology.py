@@ -93,7 +93,7 @@ def routes_of(layout: Layout) -> Routes:
 
 def links_of(layout: Layout, routes: Routes, by_role: Mapping[str, Link]) -> dict[str, Link]:
     """Return each link by its name. Several NVLinks, between two devices or to NVSwitch, are one link."""
-    found = {}
+    links = {}
     for name in sorted({name for route in routes.values() for name in route}):
         link, count = by_role[role_of(name)], 1
         if name.startswith("nvswitch"):
@@ -101,8 +101,8 @@ def links_of(layout: Layout, routes: Routes, by_role: Mapping[str, Link]) -> dic
         elif name.startswith("nvlink"):
             a, b = (int(text) % layout.devices for text in name.partition(".")[2].split("-"))
             count = layout.links_between(a, b)
-        found[name] = link.model_copy(update={"bandwidth": link.bandwidth.times(count)})
-    return found
+        links[name] = link.model_copy(update={"bandwidth": link.bandwidth.times(count)})
+    return links
 
 
 def role_of(link: str) -> str:
@@ -127,7 +127,7 @@ def _route(layout: Layout, source: Place, destination: Place) -> list[str]:
     elif (switch := layout.switch_of(a)) == (other := layout.switch_of(b)):
         return [up[0], down[-1]]
     else:
-        one, two = (here * len(layout.sockets) + layout.socket_of(each) for each in (switch, other))
+        one, two = (here * len(layout.sockets) + layout.socket_of(behind) for behind in (switch, other))
         between = [f"socket.{one}-{two}"] if one != two else []
     return [*up, *between, *down]
 

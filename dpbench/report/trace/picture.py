@@ -58,18 +58,18 @@ class Drawn:
 def bars_of(timeline: Timeline, pixels: float) -> dict[Row, list[Drawn]]:
     """Return the bars of each row, if a second or unit is so many pixels wide. Waits are first, the path is last."""
 
-    def bar(kind: str, timed: Span | Wait, text: str) -> tuple[Row, Drawn]:
+    def drawn(kind: str, timed: Span | Wait, text: str) -> tuple[Row, Drawn]:
         return timed.row, Drawn(kind, timed.start * pixels, (timed.finish - timed.start) * pixels, text)
 
-    waits = [bar(WAIT, wait, f"for {_what(timeline.spans[wait.cause])}") for wait in timeline.waits()]
+    waits = [drawn(WAIT, wait, f"for {_what(timeline.spans[wait.cause])}") for wait in timeline.waits()]
     spans = sorted(timeline.spans, key=lambda span: (span.start, span.finish))
     layers = (
         [(row, wait) for row, wait in waits if wait.width >= _LEAST_WAIT_PX],
-        [bar(kind_of(span), span, _what(span)) for span in spans],
-        [bar(PATH, timeline.spans[i], _what(timeline.spans[i])) for i in timeline.path],
+        [drawn(kind_of(span), span, _what(span)) for span in spans],
+        [drawn(PATH, timeline.spans[i], _what(timeline.spans[i])) for i in timeline.path],
     )
     return {
-        row: [joined for layer in layers for joined in _joined(own for place, own in layer if place == row)]
+        row: [bar for layer in layers for bar in _joined(own for place, own in layer if place == row)]
         for row in timeline.rows
     }
 
@@ -90,21 +90,24 @@ def _what(span: Span) -> str:
 
 def _joined(bars: Iterable[Drawn]) -> list[Drawn]:
     """Return a bar for each run of bars of one kind. They are sorted by their begin."""
-    found: list[Drawn] = []
+    joined: list[Drawn] = []
     for bar in bars:
-        last = found[-1] if found else None
+        last = joined[-1] if joined else None
         if last is not None and bar.kind == last.kind and bar.x - last.x - last.width < _JOINED_PX:
-            found[-1] = replace(last, width=bar.x + bar.width - last.x, spans=last.spans + 1)
+            joined[-1] = replace(last, width=bar.x + bar.width - last.x, spans=last.spans + 1)
         elif bar.width > 0:
-            found.append(bar)
-    return found
+            joined.append(bar)
+    return joined
 
 
 def svg(trace: Trace) -> str:
     """Return the picture as a document of its own."""
     body = _Body(trace)
     size = f'viewBox="0 0 {WIDTH} {body.y}" width="{WIDTH}" height="{body.y}"'
-    described = [source_words(trace.source), *(line for each in trace.variants for line in words(each, trace.source))]
+    described = [
+        source_words(trace.source),
+        *(line for variant in trace.variants for line in words(variant, trace.source)),
+    ]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="trace" role="img" '
         'aria-labelledby="trace-title trace-desc">',
