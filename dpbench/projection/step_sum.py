@@ -154,8 +154,8 @@ class _Step:
     ) -> None:
         self._variant, self._counts, self._single = variant, counts, single
         self._machine, self._setting = machine, setting
-        self._is_stock = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE)
-        self._has_new_replicas = self._is_stock or not variant.values.get("cache_replicas", True)
+        is_stock = variant.name in (VariantName.TORCH_DP, VariantName.NAIVE)
+        self._has_new_replicas = is_stock or not variant.values.get("cache_replicas", True)
         factor = machine.host.factor.mid
         self._cost = {name.value: quantity.mid * factor for name, quantity in machine.host.costs.items()}
 
@@ -214,7 +214,7 @@ class _Step:
             ("weights", Phase.FORWARD, "overlap_broadcast"),
             ("gradients", Phase.BACKWARD, "overlap_reduce"),
         ):
-            if not self._is_stock and values.get(option, True):
+            if self._variant.name is VariantName.TUNED and values.get(option, True):
                 pieces = max(self._messages(purpose), 1)
                 exposed[purpose] = max(seconds[purpose] / pieces, seconds[purpose] - compute[phase])
         start = 0.0 if self._setting.ahead else self._early_s()

@@ -71,6 +71,7 @@ def test_stock_hides_neither_weights_nor_gradients():
     assert ms(found) == {"INPUT": 1, "COMPUTE": 32, "WEIGHTS": 4, "GRADIENTS": 4, "OUTPUTS": 0.2}
     assert found.hidden_s == 0
     assert found.communication_s == pytest.approx(8.2e-3, rel=1e-2)
+    assert ms(summed(VariantId("floor"), lanes(sent))) == ms(found)
 
 
 def test_tuned_hides_all_but_the_first_and_the_last_piece():
