@@ -1,6 +1,6 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +28,9 @@ def projections_text(machine_projections: Sequence[MachineProjection]) -> Group:
     parts: list[RenderableType] = []
     for projected in machine_projections:
         parts += [Text(projected.advice, style="bold"), Text(), _table(projected)]
-        parts += [Text(line) for line in (*_reasons(projected), *_sums(projected), *projected.notes, "")]
+        reasons = (f"{variant}: {reason}" for variant, reason in projected.reasons.items())
+        sums = (f"{row.variant}: {words_of(row.sum)}" for row in projected.rows)
+        parts += [Text(line) for line in (*reasons, *sums, *projected.notes, "")]
     return Group(*parts, Text(_LEGEND, style="dim"))
 
 
@@ -38,26 +40,21 @@ def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[s
 
 
 def _table(projected: MachineProjection) -> Table:
-    rows = [(row, row.sum) for row in projected.rows if row.sum is not None]
-    unit_s, unit = time_unit(step.step_s for _, step in rows)
+    unit_s, unit = time_unit(row.sum.step_s for row in projected.rows)
     columns = [
-        Column("variant", lambda row: folded(row[0].variant)),
-        Column(f"step time\n{unit}", lambda row: row[0].step_time_s, lambda time: _estimate(time).text(unit_s)),
-        Column("items/s", lambda row: row[1].batch / row[1].step_s),
-        Column("% of\nideal", lambda row: _percent_of_ideal(row[0])),
-        Column("bound by", lambda row: str(row[1].bound_by)),
-        Column("hidden", lambda row: _hidden(row[1]), "{:.0%}".format),
+        Column("variant", lambda row: folded(row.variant)),
+        Column(f"step time\n{unit}", lambda row: row.step_time_s, lambda time: _estimate(time).text(unit_s)),
+        Column("items/s", lambda row: row.sum.batch / row.sum.step_s),
+        Column("% of\nideal", lambda row: f"{100 * row.speed_up.mid / row.sum.devices:.0f}"),
+        Column("bound by", lambda row: str(row.sum.bound_by)),
+        Column("hidden", lambda row: _hidden(row.sum), "{:.0%}".format),
     ]
-    several = next((step.devices for _, step in rows if step.devices > 1), 1)
+    several = next((row.sum.devices for row in projected.rows if row.sum.devices > 1), 1)
     title = (
         f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
         f"{projected.batch // several} items on each device, {projected.math} math"
     )
-    return Table(title, columns, rows)
-
-
-def _percent_of_ideal(row: ProjectedRow) -> str | None:
-    return None if row.speed_up is None or row.sum is None else f"{100 * row.speed_up.mid / row.sum.devices:.0f}"
+    return Table(title, columns, projected.rows)
 
 
 def _estimate(time: Interval) -> Estimate:
@@ -68,14 +65,6 @@ def _hidden(step: StepSum) -> float | None:
     return step.hidden_s / step.communication_s if step.communication_s else None
 
 
-def _reasons(projected: MachineProjection) -> Iterator[str]:
-    yield from (f"{row.variant}: {row.reason}" for row in projected.rows if row.reason is not None)
-
-
-def _sums(projected: MachineProjection) -> Iterator[str]:
-    yield from (f"{row.variant}: {words_of(row.sum)}" for row in projected.rows if row.sum is not None)
-
-
 def _machine_json(projected: MachineProjection) -> dict[str, Any]:
     return {
         "machine": projected.machine,
@@ -84,19 +73,20 @@ def _machine_json(projected: MachineProjection) -> dict[str, Any]:
         "math": projected.math,
         "advice": projected.advice,
         "notes": list(projected.notes),
-        "variants": [_row_json(row) for row in projected.rows],
+        "variants": [
+            *(_row_json(row) for row in projected.rows),
+            *({"variant": str(variant), "reason": reason} for variant, reason in projected.reasons.items()),
+        ],
     }
 
 
 def _row_json(row: ProjectedRow) -> dict[str, Any]:
     step = row.sum
-    if step is None or row.step_time_s is None:
-        return {"variant": str(row.variant), "reason": row.reason}
     return {
         "variant": str(row.variant),
         "devices": step.devices,
         "step_time_s": asdict(row.step_time_s),
-        "speed_up": None if row.speed_up is None else asdict(row.speed_up),
+        "speed_up": asdict(row.speed_up),
         "bound_by": [{"part": str(step.bound_by), "share": 1.0}],
         "parts_s": {str(part): seconds for part, seconds in step.parts.items()},
         "host_s": step.host_s,

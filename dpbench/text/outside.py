@@ -51,9 +51,10 @@ def quoted(value: object) -> str:
 def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    value = "" if first["type"] in _ABOUT_NAMES else f", not {quoted(first['input'])}"
-    return one_line(f"{place}: {first['msg']}{value}")
+    place = "".join(f"{part}." for part in first["loc"] if part != "[key]")
+    says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in first["msg"]
+    value = "" if says_all else f", not {quoted(first['input'])}"
+    return one_line(f"{place.removesuffix('.')}: {first['msg']}{value}".removeprefix(": "))
 
 
 def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:
