@@ -14,7 +14,7 @@ from dpbench.records.record import Environment
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number. As a share, 0.05 is 5 %."""
 Quantity = Literal["median", "mean", "later"]
-"""What of the steps is compared, as gate/ratio.py defines it."""
+"""What of the steps is compared, as gate/rounds.py defines it."""
 
 
 class Verdict(StrEnum):
@@ -73,6 +73,17 @@ class TimeRatio(_Frozen):
     high: Share
 
 
+class State(StrEnum):
+    """What became of a changed counter. All but WORSE pass; DIFFERENT has no better direction."""
+
+    WORSE = "worse"
+    TOLERATED = "tolerated"
+    TRADED = "traded"
+    ACCEPTED = "accepted"
+    DIFFERENT = "different"
+    BETTER = "better"
+
+
 class CounterChange(_Frozen):
     """A counter of one case, or a value that a borrowed benchmark tracks, that differs between base and head.
 
@@ -89,6 +100,22 @@ class CounterChange(_Frozen):
     accepted: Accepted | None = None
     tolerated: bool = False
     traded_for: str | None = None
+
+    @property
+    def more(self) -> float:
+        """Head's count minus base's. A missing counter counts as 0."""
+        return (self.head or 0) - (self.base or 0)
+
+    @property
+    def state(self) -> State:
+        """What became of the change."""
+        if self.accepted is not None:
+            return State.ACCEPTED
+        if self.traded_for is not None:
+            return State.TRADED
+        if self.tolerated:
+            return State.TOLERATED
+        return {True: State.WORSE, None: State.DIFFERENT, False: State.BETTER}[self.is_worse]
 
 
 class Cause(_Frozen):

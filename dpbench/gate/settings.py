@@ -42,7 +42,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
 from dpbench.cases.names import SUITES, Dtype, Mode
-from dpbench.cases.project_file import PROJECT_FILE, read_project_table
+from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
@@ -54,9 +54,9 @@ from dpbench.text.quantities import MOST, parse_duration
 
 Model = TypeVar("Model", bound=BaseModel)
 
+SETTINGS = Path("benchmarks/gate.toml")
+"""The settings file, in the working tree, if the request names none. Without it, pyproject.toml may have settings."""
 DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
-_KINDS = (*SUITES, "workload", "script")
-
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
@@ -212,6 +212,16 @@ class BorrowedBenchmark(Benchmark):
     limit_s: float = LIMIT_S
 
 
+def is_value(benchmark: Benchmark) -> bool:
+    """Whether the benchmark gives a value and no time."""
+    return isinstance(benchmark, BorrowedBenchmark) and benchmark.is_value
+
+
+def limit_s(benchmark: Benchmark) -> float:
+    """Return the time that a process of the benchmark has, in seconds."""
+    return benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S
+
+
 def _default(
     name: str,
     workload: str,
@@ -318,6 +328,33 @@ class _Entry(_Frozen):
     expires: Annotated[date, BeforeValidator(_expiry)] = Field(description="a date such as 2027-01-31")
 
 
+def read_settings(
+    root: Path, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...] = ()
+) -> Settings:
+    """Return the settings of `path`, else those of the working tree at `root`, else the defaults on these lanes.
+
+    If there are `borrowed` benchmarks, they replace those of the settings. Raises SettingsError.
+    """
+    defaults, file = default_benchmarks(lanes), path or settings_file(root)
+    settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
+    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings
+
+
+def settings_file(root: Path) -> Path | None:
+    """Return gate.toml of the working tree at `root`, or the pyproject.toml that has settings, or None."""
+    if (root / SETTINGS).exists():
+        return root / SETTINGS
+    project = find_project_table(Path.cwd())
+    return project[0] if project and project[1].gate is not None else None
+
+
+_KINDS: dict[str, type[BaseModel]] = {
+    **dict.fromkeys(SUITES, Selection),
+    "workload": Benchmark,
+    "script": ScriptBenchmark,
+}
+
+
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
     """Read a settings file, or the table `[tool.dpbench.gate]` of a pyproject.toml.
 
@@ -349,18 +386,15 @@ def _fields(path: Path) -> dict[str, Any]:
 
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
     keys = _checked(_Keys, fields)
-    tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
-    kinds = [_kind(table, place) for place, table in tables]
-    own = [_checked(Benchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "workload"]
-    borrowed = [_checked(Selection, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind in SUITES]
-    scripts = [
-        _checked(ScriptBenchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "script"
-    ]
+    tables = [_benchmark(number, table) for number, table in enumerate(keys.benchmark, start=1)]
+    borrowed = tuple(table for table in tables if isinstance(table, Selection))
+    scripts = {table.name: table for table in tables if isinstance(table, ScriptBenchmark)}
+    own = [table for table in tables if isinstance(table, Benchmark)]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
         benchmarks=_with_thresholds(_by_name(own, () if borrowed or scripts else defaults), keys.thresholds),
-        borrowed=tuple(borrowed),
-        scripts=tuple({script.name: script for script in scripts}.values()),
+        borrowed=borrowed,
+        scripts=tuple(scripts.values()),
         build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
@@ -382,18 +416,15 @@ def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Mod
         raise SettingsError(reason) from error
 
 
-def _place(number: int, table: dict[str, Any]) -> str:
-    return f"benchmark {table.get('name', number)!r}: "
-
-
-def _kind(table: dict[str, Any], place: str) -> str:
-    """Return the key that says what the table is. Raises SettingsError for two of them."""
-    given = [key for key in _KINDS if key in table]
-    if len(given) > 1:
+def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
+    """Return a [[benchmark]] table. One key says which kind it is. Raises SettingsError."""
+    place = f"benchmark {table.get('name', number)!r}: "
+    kinds = [key for key in _KINDS if key in table] or ["workload"]
+    if len(kinds) > 1:
         raise SettingsError(
-            f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
+            f"{place}{kinds[0]}: {table[kinds[0]]!r} is beside {kinds[1]}; allowed: one of {one_of(_KINDS)}"
         )
-    return given[0] if given else "workload"
+    return _checked(_KINDS[kinds[0]], table, place)
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.gate.scripts import compare_communication
+from dpbench.gate.counts import compare_communication
 from dpbench.records.communication import Issue, Part, RankIssues, communication
 from dpbench.records.details import Place
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.counters import cause_lines, count, counter_groups, worst_first
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement, Verdict
+from dpbench.gate.words import acceptance, count, direction
+from dpbench.report.gate.counters import cause_lines, counter_groups, worst_first
 from dpbench.report.gate.tables import (
-    acceptance,
     circumstances,
     counted,
-    direction,
     drifted,
     headline,
     measured,
@@ -58,17 +57,15 @@ def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
 
 def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
     for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
-        open_ones = [change for change in group if change.accepted is None]
-        worse = [change for change in open_ones if change.is_worse and change.traded_for is None]
-        accepted = [change for change in group if change.accepted is not None]
-        traded = [change for change in open_ones if change.traded_for is not None]
+        states = {change.state for change in group}
+        named = [state for state in (State.WORSE, State.ACCEPTED, State.TRADED) if state in states]
         yield BenchmarkFinding(
             tier=0,
             benchmark=benchmark,
-            verdict=Verdict.SLOWER if worse else Verdict.PASS,
-            what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
+            verdict=Verdict.SLOWER if State.WORSE in states else Verdict.PASS,
+            what=f"counters {[*named, 'changed'][0]}",
             message=_change(group[0]) + _others(group[1:]),
-            is_notable=bool(accepted or traded),
+            is_notable=bool({State.ACCEPTED, State.TRADED} & states),
             details=(
                 *(_change(change, f" ({direction(change)})") for change in group),
                 *_causes(judgement, group[0].benchmark),
@@ -135,7 +132,7 @@ def _by_benchmark(changeds: Iterable[Changed]) -> Iterator[tuple[str, list[Chang
 
 
 def _accepted(accepted: Accepted | None) -> str:
-    return "" if accepted is None else f"; {acceptance(accepted)}"
+    return "" if accepted is None else f"; {one_line(acceptance(accepted))}"
 
 
 _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning", Verdict.PASS: "notice"}
@@ -157,10 +154,9 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     for group in counter_groups(judgement):
         if group.is_worse:
             yield _command("error", "counters worse", "\n".join([group.line, *group.details]))
-    found = findings(judgement)
-    yield from (_annotation(each) for each in found if each.tier != 0 and each.verdict is not Verdict.PASS)
-    passing = (finding for finding in found if finding.verdict is Verdict.PASS)
-    yield from (_annotation(finding) for finding in passing if finding.is_notable)
+    every = findings(judgement)
+    yield from (_annotation(finding) for finding in every if finding.tier != 0 and finding.verdict is not Verdict.PASS)
+    yield from (_annotation(finding) for finding in every if finding.verdict is Verdict.PASS and finding.is_notable)
 
 
 def _annotation(finding: BenchmarkFinding) -> str:
@@ -213,8 +209,8 @@ def _quiet_tiers(judgement: Judgement) -> list[BenchmarkFinding]:
     """Passing cases for the tiers that found nothing. A tier that was not asked for has none."""
     if judgement.verdict is Verdict.BROKEN:
         return []
-    found = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
-    quiet = [tier for tier in _ALL if tier in judgement.tiers and not found[tier]]
+    has_findings = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
+    quiet = [tier for tier in _ALL if tier in judgement.tiers and not has_findings[tier]]
     names = _ALL | ({0: f"counters, {counted(judgement)}"} if judgement.uncounted_cases else {})
     return [BenchmarkFinding(tier, names[tier], Verdict.PASS, names[tier], "nothing changed") for tier in quiet]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.gate.settings import SettingsError, Tolerances, load_settings
-from dpbench.gate.tolerated import with_tolerances
+from dpbench.gate.verdict import with_tolerances
 from tests.report.gate.making_gate import counter
 
 USUAL, NONE = Tolerances(), Tolerances(tolerated=0, memory=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpbench.gate.drift import drifts
+from dpbench.gate.history import drifts
 from dpbench.gate.judgement import Drift
 from dpbench.stats.lasting_steps import LEAST_POINTS, MOST_POINTS, NoStepDetectionError
 from tests.gate.making_history import series
