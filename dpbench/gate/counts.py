@@ -47,11 +47,10 @@ Records = Mapping[str, CountRecord]
 
 @dataclass(frozen=True)
 class Counters:
-    """The changed counters and the number of counted cases.
+    """The changed counters, and the numbers of counted cases and of those that neither commit can count.
 
-    `uncounted` are the cases that neither commit can count. There is one note for each. `gap` says that no case on
-    simulated devices was counted, and why; it is None otherwise. `by_name` has all cases by their names. `blames` has
-    the code behind worse counters. `new` are the names of scripts that base does not have.
+    `gap` says why no case on simulated devices was counted. It is None if one was. `by_name` has all cases by their
+    names. `new` are the names of scripts that base does not have.
     """
 
     changes: tuple[CounterChange, ...] = ()
@@ -151,10 +150,7 @@ def _uncounted(olds: Records, news: Records, sides: Sides) -> Records:
 
 
 def _where(record: CountRecord, folder: Path) -> str:
-    """The last file and line of the commit that a traceback names.
-
-    The last line of a SyntaxError has no file name.
-    """
+    """The last file and line of the commit that a traceback names. The last line of a SyntaxError has none."""
     places = re.findall(rf'File "{re.escape(str(folder))}/(.+?)", line (\d+)', record.reason or "")
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
 
@@ -186,9 +182,9 @@ def compare_records(olds: Records, news: Records) -> list[CounterChange]:
 
 
 def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange]:
-    """Return the notable counters of one case that differ. Both records must be OK. Pure.
+    """Return the notable counters of one case that differ. Of a use that one side cannot do, that alone is compared.
 
-    Of a use that one side cannot do, that alone is compared.
+    Both records must be OK. Pure.
     """
     assert old.counts is not None
     assert new.counts is not None

@@ -12,6 +12,7 @@ SCHEMA history
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from dpbench.cases.bounds import Items, Moment, Positive, day_of
@@ -31,6 +32,7 @@ from dpbench.records.store import Store, StoreError, holds_elastic_records
 from dpbench.stats.binomial import clopper_pearson
 from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
+from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, open_input, read_input, what_is_wrong
 
 SCHEMA = 1
@@ -51,15 +53,12 @@ class HistoryFileError(GateError):
     """The history cannot be read or written. One line that names the file and the reason."""
 
 
-class StepTimes(BaseModel):
-    """The step times of one benchmark in one gate, as medians over rounds.
+class StepTimes(Frozen):
+    """The step times of one benchmark in one gate, as medians over rounds. `ratio` is head's time over base's.
 
-    `case` is the id of the benchmark's case, because a settings file may give the name to another case later. `ratio`
-    is head's time over base's. `twin_alarmed` is whether the rule would have called base's twin slower than base;
-    None if the twin was not judged.
+    `case` is the id of the benchmark's case, because a settings file may give the name to another case later.
+    `twin_alarmed` is whether the rule would have called base's twin slower than base; None if the twin was not judged.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     case: Annotated[str, AfterValidator(present_id)]
@@ -70,10 +69,10 @@ class StepTimes(BaseModel):
     twin_alarmed: bool | None = None
 
 
-class HistoryLine(BaseModel):
+class HistoryLine(Frozen):
     """One gate. The commits are full hashes; `head_commit` is None for the working tree."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     started_at: Moment
@@ -114,24 +113,28 @@ class Series:
 
 
 def machine_of(environment: Environment) -> Environment:
-    """The environment without the code: two step times are comparable if all of this is equal.
-
-    `results.compare` asks for the same of two records, and for equal code as well.
-    """
+    """The environment without the code: two step times are comparable if all of this is equal."""
     return environment.model_copy(update={"dpbench": "", "commit": None, "dirty": None})
 
 
-def history_line(
-    judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool], environment: Environment
-) -> HistoryLine:
-    """The history's line of a gate with times. The mappings are by benchmark name."""
+def append_gate(
+    results: Path, judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]
+) -> None:
+    """Append the line of a gate that took times; see `append_history`. The mappings are by benchmark name."""
+    if judgement.environment is not None:
+        append_history(history_path(results), history_line(judgement, case_ids, twin_alarmed))
+
+
+def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]) -> HistoryLine:
+    """The history's line of a gate with times."""
     assert judgement.base.commit is not None
+    assert judgement.environment is not None
     return HistoryLine(
         started_at=judgement.started_at,
         base_commit=judgement.base.commit,
         head_commit=judgement.head.commit,
         verdict=judgement.verdict,
-        environment=environment,
+        environment=judgement.environment,
         benchmarks=tuple(
             StepTimes(
                 name=time.benchmark,
@@ -159,10 +162,9 @@ def history_path(results: Path) -> Path:
 
 
 def append_history(path: Path, line: HistoryLine) -> None:
-    """Write and sync one line, in a folder that is made if needed.
+    """Write and sync one line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
 
-    Waits up to 5 s for another gate that writes. If that fails, the file stays as it was, and HistoryFileError is
-    raised.
+    Raises HistoryFileError if that fails; the file then stays as it was.
     """
     try:
         append_once(path, to_line(line), "a line", _PATIENCE_S)
@@ -185,10 +187,9 @@ def check_appendable(path: Path) -> None:
 
 
 def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
-    """Return all lines; none if there is no file.
+    """Return all lines; none if there is no file. A torn line at the end is dropped with a warning.
 
-    A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line. Or bad
-    lines are left out, and one warning names the first and how many there are.
+    Raises HistoryFileError, with its number for a bad line. Or bad lines are left out, with one warning.
     """
     try:
         with open_input(path) as file:
@@ -231,7 +232,7 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the records of all other runs in the folder, and a note for each unreadable file.
 
-    Elastic runs are left out: their steps are timed otherwise. So are the records that the pictures are drawn from.
+    Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
     """
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
@@ -254,12 +255,12 @@ def series_of(
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """Return the series of this machine, and a note on the commits without a date. Pure.
 
-    `dates` has the date of each commit of the repository. Commits of one second stay in the order of measurement. If
-    a benchmark's case changed, its series has only the new case.
+    Commits of one second stay in the order of measurement. If a benchmark's case changed, its series has only the new
+    case.
     """
     machine = machine_of(environment)
-    measured = _of_lines([line for line in lines if machine_of(line.environment) == machine])
-    measured.update(_of_records(records, machine))
+    of_gates = _of_lines([line for line in lines if machine_of(line.environment) == machine])
+    measured = {**of_gates, **_of_records(records, machine)}
     series = [Series(name, _points(times, dates)) for name, times in measured.items()]
     unknown = list(dict.fromkeys(commit for times in measured.values() for commit in times if commit not in dates))
     return tuple(one for one in series if one.points), _left_out(unknown)
@@ -268,25 +269,22 @@ def series_of(
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
     """Step times by benchmark and commit, for each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
-    measured: dict[str, _TimesByCommit] = {}
+    measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         for times in line.benchmarks:
-            if times.case != last_case[times.name]:
-                continue
-            by_commit = measured.setdefault(times.name, {})
-            by_commit.setdefault(line.base_commit, []).append(times.base_step_s)
-            if line.head_commit is not None:
-                by_commit.setdefault(line.head_commit, []).append(times.head_step_s)
+            if times.case == last_case[times.name]:
+                measured[times.name][line.base_commit].append(times.base_step_s)
+                if line.head_commit is not None:
+                    measured[times.name][line.head_commit].append(times.head_step_s)
     return measured
 
 
 def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _TimesByCommit]:
     """Median step times of rounds by case and commit. A record that is there twice counts once."""
-    measured: dict[str, _TimesByCommit] = {}
+    measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
-            by_commit = measured.setdefault(record.case.id, {})
-            by_commit.setdefault(commit, []).append(median(record.step_times_s))
+            measured[record.case.id][commit].append(median(record.step_times_s))
     return measured
 
 
@@ -316,9 +314,8 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
 def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
     """Return the lasting steps up of each series by more than its threshold, oldest first. Pure.
 
-    Thresholds are shares, by the benchmark's name; a series without one has `OTHER_THRESHOLD`. `before_s` is the level
-    before the step. `after_s` is the level before the next step, or the present level after the last one. Series of
-    fewer than `LEAST_POINTS` commits are skipped. Raises NoStepDetectionError without asv.
+    A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
+    before the next one, or the present one. Short series are skipped. Raises NoStepDetectionError without asv.
     """
     return tuple(
         Drift(
@@ -336,8 +333,8 @@ def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> 
     )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+class _Part(Frozen):
+    model_config = ConfigDict(extra="ignore")
 
 
 class _Drawn(_Part):

@@ -18,14 +18,13 @@ the sample.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from dpbench.cases.case import Case
 from dpbench.errors import GateError
 from dpbench.gate.settings import LIMIT_S, Benchmark, Cores, limit_s
 from dpbench.gate.sides import Sides
@@ -41,6 +40,7 @@ from dpbench.processes.messages import (
 )
 from dpbench.processes.start import child_command
 from dpbench.records.record import Environment, Outcome
+from dpbench.text.frozen import Frozen
 
 LOCKSTEP = child_command("dpbench.processes.child.lockstep")
 BLOCKS = 80
@@ -59,8 +59,6 @@ alike.
 FORKS = 5
 """Forks of each side in a start-up."""
 _CPU_SAMPLE_S = 0.2
-
-
 _LEAST_BLOCKS, _QUARTER = 8, 4
 """Fewer blocks have no quarters, and a mean that one disturbance decides."""
 
@@ -69,23 +67,19 @@ Blocks = Sequence[Sequence[float]]
 """The seconds of each step, block by block."""
 
 
-class Contrast(BaseModel):
+class Contrast(Frozen):
     """One quantity in one round: the logarithms of head's and of the twin's ratio to base."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     head: Finite
     twin: Finite
 
 
-class RoundRatio(BaseModel):
+class RoundRatio(Frozen):
     """One benchmark in one round: contrasts, as logarithms, and step times in seconds.
 
     `contrast` and `twin` are those of the median block. `mean` and `later` are None if the round has too few blocks.
     `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     contrast: Finite
     twin: Finite
@@ -119,11 +113,19 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
     quietest = (quietest_core(usable),)
     jobs, start_ups = list[LockstepJob](), list[StartUpJob]()
     for benchmark in benchmarks:
-        case, cores = benchmark.case(len(usable), lanes), quietest if benchmark.cores is Cores.ONE else tuple(usable)
+        job: dict[str, Any] = {
+            "case": benchmark.case(len(usable), lanes),
+            "sides": sides.of(benchmark.name),
+            "cores": quietest if benchmark.cores is Cores.ONE else tuple(usable),
+            "timeout_s": limit_s(benchmark),
+            "seed": number,
+        }
         if benchmark.timed is Timed.STEP:
-            jobs.append(_step_job(benchmark, case, sides, cores, number))
+            checked = number == 0  # a commit computes the same in every round
+            jobs.append(LockstepJob(benchmark=benchmark.name, blocks=BLOCKS, block_s=BLOCK_S, checked=checked, **job))
         else:
-            _add_start_up(start_ups, _start_up_job(benchmark, case, sides, cores, number))
+            start_ups.append(StartUpJob(benchmarks={benchmark.name: benchmark.timed}, forks=FORKS, **job))
+    start_ups = _with_shared_forks(start_ups)
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
     end = sides.launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
@@ -139,39 +141,14 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
     return SuiteRound({answer.benchmark: ratio_of(answer) for answer in taken.rounds}, taken.environment, notes)
 
 
-def _step_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> LockstepJob:
-    return LockstepJob(
-        benchmark=benchmark.name,
-        case=case,
-        sides=sides.of(benchmark.name),
-        cores=cores,
-        blocks=BLOCKS,
-        block_s=BLOCK_S,
-        timeout_s=limit_s(benchmark),
-        seed=number,
-        checked=number == 0,  # a commit computes the same in every round
-    )
-
-
-def _start_up_job(benchmark: Benchmark, case: Case, sides: Sides, cores: tuple[int, ...], number: int) -> StartUpJob:
-    return StartUpJob(
-        benchmarks={benchmark.name: benchmark.timed},
-        case=case,
-        sides=sides.of(benchmark.name),
-        cores=cores,
-        forks=FORKS,
-        timeout_s=LIMIT_S,
-        seed=number,
-    )
-
-
-def _add_start_up(jobs: list[StartUpJob], new: StartUpJob) -> None:
-    """Add a job. Benchmarks of one start-up share its forks."""
-    for i, job in enumerate(jobs):
-        if (job.case, job.sides, job.cores) == (new.case, new.sides, new.cores):
-            jobs[i] = job.model_copy(update={"benchmarks": {**job.benchmarks, **new.benchmarks}})
-            return
-    jobs.append(new)
+def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
+    """Return one job for all benchmarks of one start-up."""
+    shared: dict[str, StartUpJob] = {}
+    for job in jobs:
+        start_up = job.model_dump_json(exclude={"benchmarks"})
+        others = shared[start_up].benchmarks if start_up in shared else {}
+        shared[start_up] = job.model_copy(update={"benchmarks": {**others, **job.benchmarks}})
+    return list(shared.values())
 
 
 def quietest_core(usable: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.counts import count_sides
-from dpbench.gate.history import append_history, history_line, history_path
+from dpbench.gate.history import append_gate
 from dpbench.gate.judgement import Judgement, Revision, Verdict
 from dpbench.gate.prepare import WORKTREE, GateRequest, Progress, prepare
 from dpbench.gate.settings import Settings
@@ -27,11 +27,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             counters = count_sides(prepared, benchmarks, sides, progress)
             times = time_sides(prepared, benchmarks, sides, progress)
         judgement = judge_all(prepared, benchmarks, counters, times)
-        if times.environment is not None:
-            cores, lanes = times.environment.cores, prepared.lanes
-            series = {benchmark.name: benchmark.series(cores, lanes) for benchmark in benchmarks.both}
-            line = history_line(judgement, series, times.twin_alarmed, times.environment)
-            append_history(history_path(prepared.results), line)
+        append_gate(prepared.results, judgement, times.cases, times.twin_alarmed)
     except ReportedError as error:
         raise GateError(" ".join(str(error).split())) from error
     return judgement

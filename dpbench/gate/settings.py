@@ -1,32 +1,10 @@
-"""What a gate measures and tolerates: its defaults, and a project's own in a TOML file.
+"""What a gate measures and tolerates: its defaults, and a project's own in a TOML file. README.md has its keys.
 
-A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`.
+A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`. The key of a [[benchmark]] table says its kind:
 
-alarm_rate = 0.005                # false alarms of all benchmarks together; "0.5%" is the same
-
-[thresholds]                      # the tolerated growth, by the name of a benchmark
-inference = "5%"
-
-[[benchmark]]                     # one of these replaces all default benchmarks
-name = "wide"
-workload = "mlp/large"
-batch = 256
-devices = "cpu*4"
-timed = "step"                    # or "import", "construction", "first_forward": of a new process
-threshold = "3%"
-
-[[benchmark]]                     # asv's benchmark with these or all parameters; or pytest = "file.py::test"
-asv = "time_step.Step.time_forward(8, 'a')"
-
-[[benchmark]]                     # a script that torchrun could start: its collectives are counted, and not timed
-script = "train.py"
-ranks = 2
-
-[[accepted]]                      # a regression that the project accepts until it expires
-benchmark = "wide"                # or a pattern
-revision = "1f2e3d4c5b"           # the commit that made it slower
-reason = "the checks of inputs are worth it"
-expires = 2027-01-31
+    workload          a step, or a part of a start-up          Benchmark
+    asv, pytest       benchmarks that exist already            Selection, which means a `BorrowedBenchmark` or several
+    script            what torchrun could start                ScriptBenchmark: counted, and not timed
 """
 
 import re
@@ -37,11 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
-from dpbench.cases.names import SUITES, Dtype, Mode
+from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
@@ -49,6 +27,7 @@ from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
+from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
 
@@ -107,11 +86,7 @@ Share = Annotated[float, BeforeValidator(parse_share)]
 Tolerance = Annotated[float, BeforeValidator(_tolerance), Field(le=0.5)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Benchmark(_Frozen):
+class Benchmark(Frozen):
     """A step, or a part of a start-up, whose times are compared.
 
     `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the
@@ -149,7 +124,7 @@ class Benchmark(_Frozen):
         )
 
 
-class Selection(_Frozen):
+class Selection(Frozen):
     """Benchmarks of asv or pytest that exist already: a [[benchmark]] table with one of these keys.
 
     Without `pattern` the text is one name, with all its parameters unless it has some. With it, `asv` is a regular
@@ -174,7 +149,7 @@ def _script(value: object) -> str:
     return value
 
 
-class ScriptBenchmark(_Frozen):
+class ScriptBenchmark(Frozen):
     """A script whose collectives are counted on both sides. Its path is relative to the commit's folder."""
 
     script: Annotated[str, BeforeValidator(_script)] = Field(
@@ -222,50 +197,26 @@ def limit_s(benchmark: Benchmark) -> float:
     return benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S
 
 
-def _default(
-    name: str,
-    workload: str,
-    batch: int,
-    mode: Mode = Mode.TRAIN,
-    *,
-    variant: str = "tuned[dispatch=sequence]",
-    threshold: str = "1.5%",
-) -> Benchmark:
+def _default(name: str, workload: str, batch: int, threshold: str = "1.5%", **fields: Any) -> Benchmark:
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
     # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py). Tier 0 counts
     # whether it chooses well (measure/counted/auto.py).
-    return Benchmark(
-        name=name,
-        workload=workload,
-        batch=batch,
-        devices="cpu*4",
-        mode=mode,
-        variant=VariantId(variant),
-        threshold=threshold,
-    )
+    usual = {"devices": "cpu*4", "variant": "tuned[dispatch=sequence]"}
+    return Benchmark(name=name, workload=workload, batch=batch, threshold=threshold, **{**usual, **fields})
 
 
 def _start_up(timed: Timed, threshold: str) -> Benchmark:
-    # 1,026 tensors
-    return Benchmark(name=timed, workload="many/base", batch=16, devices="cpu*4", timed=timed, threshold=threshold)
+    return _default(timed, "many/base", 16, threshold, timed=timed, variant="tuned")  # 1,026 tensors
 
 
-_THREADS = "tuned[dispatch=threads]"
+_THREADS = {"variant": "tuned[dispatch=threads]"}
 DEFAULT_BENCHMARKS = (
     _default("launch_bound", "mlp/tiny", 64),  # not mlp/small: its tensors are whole pages and alias, 15 % by layout
     _default("many_parameters", "many/small", 16),  # 258 tensors; 1,026 would take half of a round
-    _default("inference", "transformer/tiny", 16, Mode.INFER),
-    _default("default_dispatch", "mlp/tiny", 64, variant="tuned", threshold="3%"),
-    _default("threads", "mlp/tiny", 64, variant=_THREADS, threshold="5%"),
-    Benchmark(
-        name="all_cores",
-        workload="mlp/small",
-        batch=256,
-        devices="cpu*2",
-        variant=VariantId(_THREADS),
-        cores=Cores.ALL,
-        threshold="10%",
-    ),
+    _default("inference", "transformer/tiny", 16, mode=Mode.INFER),
+    _default("default_dispatch", "mlp/tiny", 64, "3%", variant="tuned"),
+    _default("threads", "mlp/tiny", 64, "5%", **_THREADS),
+    _default("all_cores", "mlp/small", 256, "10%", devices="cpu*2", cores=Cores.ALL, **_THREADS),
     _start_up(Timed.IMPORT, "15%"),
     _start_up(Timed.CONSTRUCTION, "30%"),
     _start_up(Timed.FIRST_FORWARD, "15%"),
@@ -282,7 +233,7 @@ def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
     )
 
 
-class Tolerances(_Frozen):
+class Tolerances(Frozen):
     """The table [counts] of a settings file. `tolerated` of 0 takes every call more as worse, whatever `calls` is."""
 
     tolerated: Tolerance = Field(0.01, description=_TOLERANCE)
@@ -290,7 +241,7 @@ class Tolerances(_Frozen):
     memory: Tolerance = Field(0.01, description=_TOLERANCE)
 
 
-class Settings(_Frozen):
+class Settings(Frozen):
     """The content of a settings file, checked.
 
     `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
@@ -307,7 +258,7 @@ class Settings(_Frozen):
     budget_s: float = 300.0
 
 
-class _Keys(_Frozen):
+class _Keys(Frozen):
     """The keys of the file."""
 
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
@@ -319,7 +270,7 @@ class _Keys(_Frozen):
     build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
 
-class _Entry(_Frozen):
+class _Entry(Frozen):
     """One [[accepted]] table of the file."""
 
     benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as my_step*")
@@ -349,7 +300,8 @@ def settings_file(root: Path) -> Path | None:
 
 
 _KINDS: dict[str, type[BaseModel]] = {
-    **dict.fromkeys(SUITES, Selection),
+    "asv": Selection,
+    "pytest": Selection,
     "workload": Benchmark,
     "script": ScriptBenchmark,
 }

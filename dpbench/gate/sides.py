@@ -48,8 +48,7 @@ Contents = Mapping[str, str]
 class Sides:
     """The folders of the two commits, and the launcher of children that run their code.
 
-    `build_s` are the seconds that both builds took. `head_environment` has variables of head's environment, by
-    benchmark.
+    `build_s` are the seconds of both builds. `head_environment` has variables of head's environment, by benchmark.
     """
 
     base: Path
@@ -105,7 +104,10 @@ def _check_measurable(prepared: Prepared, base: Path, head: Path) -> None:
 
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
-    """Run the build command in the commit's folder, unless it is empty. Raises GateError, which names the `side`."""
+    """Run the build command in the commit's folder, unless it is empty. It runs the commit's code, so it is fenced.
+
+    Raises GateError, which names the `side`.
+    """
     try:
         scratch_of(commit).mkdir()
         if not command:
@@ -123,10 +125,7 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
 
 
 def _build_environment(scratch: Path) -> list[str]:
-    """Return arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's.
-
-    A build runs the commit's code, so it is fenced too.
-    """
+    """Return arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     fixed = {"PATH": path, SCRATCH: str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     return [*(f"--unset={name}" for name in OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]
@@ -141,9 +140,9 @@ def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[s
 
 
 def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launcher:
-    """Return a launcher of fenced children, which make their scratch folders in `folder`.
+    """Return a launcher of fenced children, which have their scratch in `folder`.
 
-    `sides` are the folders of the commits by their names. The launcher raises GateError if a child changed one of them.
+    It raises GateError if a child changed one of the `sides`, which are folders by their names.
     """
     before = {name: contents(side) for name, side in sides.items()}
 

@@ -62,10 +62,7 @@ def analysis_rounds() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Interim analysis `number`, from 1 up, when `share` of the budget is over; `share_before` at the one before.
-
-    The last analysis has share 1.
-    """
+    """Interim analysis `number`, from 1 up, when `share` of the budget is over: 1 at the last one."""
 
     number: int
     share: float = 0.0
@@ -102,10 +99,7 @@ _LOOKS_SLOWER = 0.05
 
 
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at an interim analysis.
-
-    If UNDECIDED, more rounds may decide.
-    """
+    """Judge two rounds or more at an interim analysis. If UNDECIDED, more rounds may decide."""
     heads, twins = _estimates(rounds)
     rules = _rules(benchmark, heads, analysis, risks)
     verdict, quantity, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)

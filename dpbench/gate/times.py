@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from dpbench.gate import words
@@ -24,10 +24,11 @@ TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 
 @dataclass(frozen=True)
 class Times:
-    """The result of tier 1. `twin_alarmed` has the benchmarks whose twin was judged, by name.
+    """The result of tier 1. `environment` is None if no round was taken.
 
-    `environment` is None if no round was taken. `notes` has the first note of each benchmark. `more_s` are the seconds
-    beyond the budget that would decide what is undecided, None if no time is likely to.
+    `twin_alarmed` has the benchmarks whose twin was judged, and `cases` what the history compares them by, by name.
+    `notes` has the first note of each benchmark. `more_s` are the seconds beyond the budget that would decide what is
+    undecided, None if no time is likely to.
     """
 
     judgements: tuple[TimeJudgement, ...] = ()
@@ -35,6 +36,7 @@ class Times:
     environment: Environment | None = None
     notes: tuple[str, ...] = ()
     more_s: float | None = 0.0
+    cases: dict[str, str] = field(default_factory=dict)
 
     def beside(self, other: "Times") -> "Times":
         """Return these times and those of other benchmarks, which were measured afterwards."""
@@ -78,7 +80,10 @@ def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progres
                 progress=progress,
             )
             times = times.beside(measured)
-    return times
+    if times.environment is None:
+        return times
+    cores = times.environment.cores
+    return replace(times, cases={benchmark.name: benchmark.series(cores, prepared.lanes) for benchmark in timed})
 
 
 def budget_that_decides(times: Times, budget_s: float) -> str | None:

@@ -135,11 +135,9 @@ def overall_verdict(
 ) -> tuple[Verdict, str]:
     """Return the verdict and its reason in one line: what, by how much, and where.
 
-    SLOWER if any finding is a regression that is neither accepted nor traded. Else UNDECIDED if a benchmark is, and is
-    not accepted, or if tier 0 has a `gap`. Without times (`is_timed`), or if these are undecided, counters that times
-    could trade are UNDECIDED.
-    `new` are the names of benchmarks that base does not have. `compared` is False if there are no others. Without
-    anything compared or new the verdict is UNDECIDED.
+    SLOWER if a regression is neither accepted, tolerated nor traded. Else UNDECIDED if a benchmark is, and is not
+    accepted, if tier 0 has a `gap`, or if nothing is `compared` or `new`. Without times, or if these are undecided,
+    counters that times could trade are UNDECIDED.
     """
     worse = [change for change in counters if change.state is State.WORSE]
     slower, undecided = _not_accepted(times, Verdict.SLOWER), _not_accepted(times, Verdict.UNDECIDED)
@@ -176,11 +174,9 @@ def apply_accepted(
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return the same findings, with `accepted` set if an entry covers them, and notes.
 
-    The `benchmark` of an entry must name or match the finding's. Its `revision` must be a commit of base..head
-    (`commits_in_range`, full hashes). For a drift, the revision must be the commit that began it. The last
-    day of an entry is `expires`. Verdicts stay: an accepted benchmark is still slower.
-
-    There is one note for each entry that would cover a finding if it had not expired, or if its hash were longer.
+    The `revision` of an entry must be a commit of base..head, or the one that began a drift. Verdicts stay: an accepted
+    benchmark is still slower. A note says of an entry that it would cover a finding if it had not expired, or if its
+    hash were longer.
     """
     notes: dict[str, None] = {}
     marked = [_mark(finding, accepted, commits_in_range, today, notes) for finding in findings]

@@ -190,14 +190,30 @@ def gate_junit(judgement: Judgement) -> str:
     cases = [*findings(judgement), *_quiet_tiers(judgement)]
     if judgement.verdict not in {case.verdict for case in cases}:
         cases.append(BenchmarkFinding(-1, "gate", judgement.verdict, "gate", one_line(judgement.why)))
-    totals = _totals(cases, judgement.duration_s)
+    number = Counter(case.verdict for case in cases)
+    totals = {
+        "name": "dpbench gate",
+        "tests": str(len(cases)),
+        "failures": str(number[Verdict.SLOWER]),
+        "errors": str(number[Verdict.BROKEN]),
+        "time": _seconds(judgement.duration_s),
+    }
+    # the schema has these for a suite, and not for all suites together
+    of_suite = {"skipped": str(number[Verdict.UNDECIDED]), "timestamp": one_line(judgement.started_at)}
+    if judgement.environment is not None:
+        of_suite["hostname"] = one_line(judgement.environment.hostname)
     root = ET.Element("testsuites", totals)
-    suite = ET.SubElement(root, "testsuite", totals | _of_suite(judgement, cases))
-    properties = ET.SubElement(suite, "properties")
-    for name, value in _properties(judgement).items():
-        ET.SubElement(properties, "property", name=name, value=value)
-    for case in cases:
-        suite.append(_testcase(case))
+    suite = ET.SubElement(root, "testsuite", totals | of_suite)
+    properties = {
+        "verdict": str(judgement.verdict),
+        "base": revision(judgement.base),
+        "head": revision(judgement.head),
+        "tiers": " ".join(map(str, judgement.tiers)),
+    }
+    parent = ET.SubElement(suite, "properties")
+    for name, value in properties.items():
+        ET.SubElement(parent, "property", name=name, value=value)
+    suite.extend(map(_testcase, cases))
     notes = map(one_line, judgement.notes)
     lines = [headline(judgement), *reliability(judgement), *notes, circumstances(judgement)]
     ET.SubElement(suite, "system-out").text = "\n".join(lines)
@@ -215,48 +231,17 @@ def _quiet_tiers(judgement: Judgement) -> list[BenchmarkFinding]:
     return [BenchmarkFinding(tier, names[tier], Verdict.PASS, names[tier], "nothing changed") for tier in quiet]
 
 
-def _totals(cases: list[BenchmarkFinding], duration_s: float) -> dict[str, str]:
-    return {
-        "name": "dpbench gate",
-        "tests": str(len(cases)),
-        "failures": _count(cases, Verdict.SLOWER),
-        "errors": _count(cases, Verdict.BROKEN),
-        "time": _seconds(duration_s),
-    }
-
-
-def _count(cases: list[BenchmarkFinding], verdict: Verdict) -> str:
-    return str(sum(case.verdict is verdict for case in cases))
-
-
-def _of_suite(judgement: Judgement, cases: list[BenchmarkFinding]) -> dict[str, str]:
-    """The attributes that the schema has for a suite, and not for all suites together."""
-    attributes = {"skipped": _count(cases, Verdict.UNDECIDED), "timestamp": one_line(judgement.started_at)}
-    if judgement.environment is None:
-        return attributes
-    return attributes | {"hostname": one_line(judgement.environment.hostname)}
-
-
-def _properties(judgement: Judgement) -> dict[str, str]:
-    return {
-        "verdict": str(judgement.verdict),
-        "base": revision(judgement.base),
-        "head": revision(judgement.head),
-        "tiers": " ".join(map(str, judgement.tiers)),
-    }
-
-
 def _testcase(case: BenchmarkFinding) -> ET.Element:
     classname = "dpbench.gate" if case.tier < 0 else f"dpbench.gate.tier{case.tier}"
     element = ET.Element("testcase", classname=classname, name=case.benchmark)
     if case.step_time_s is not None:
         element.set("time", _seconds(case.step_time_s))
-    text = "\n".join(case.details or [case.message])
     if case.verdict is Verdict.PASS:
-        ET.SubElement(element, "system-out").text = text
+        outcome = ET.SubElement(element, "system-out")
     else:
         message = f"{case.what}: {case.message}"
-        ET.SubElement(element, _TAGS[case.verdict], type=case.what, message=message).text = text
+        outcome = ET.SubElement(element, _TAGS[case.verdict], type=case.what, message=message)
+    outcome.text = "\n".join(case.details or [case.message])
     return element
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from dpbench.gate.judgement import (
     Accepted,
     Drift,
-    FalseAlarms,
     Judgement,
     Revision,
     TimeJudgement,
@@ -195,8 +194,26 @@ def measured(time: TimeJudgement) -> str:
 
 
 def reliability(judgement: Judgement) -> tuple[str, str]:
-    """Return two lines: the rate of false alarms, and the smallest growth that is detected."""
-    return _false_alarms(judgement.false_alarms, judgement.alarm_rate), _smallest(judgement)
+    """Return two lines: the rate of false alarms, and the smallest growth that is detected.
+
+    The rate is that by design, and the measured one if it says something: its bound is low, or it is no single chance.
+    """
+    alarms, rate = judgement.false_alarms, f"by design in at most {share(judgement.alarm_rate)} of gates"
+    if alarms is not None and (alarms.upper <= _MOST_UPPER or alarms.alarms > 1):
+        of = f"{alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
+        rate = f"{rate}; measured: {of}"
+    smallest = " and ".join(_limits(judgement)) or "not known, nothing was measured"
+    return f"equal code called slower: {rate}", f"smallest detectable change: {smallest}"
+
+
+def _limits(judgement: Judgement) -> Iterator[str]:
+    if judgement.counted_cases:
+        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
+        yield f"a count of 1 in {counters} that is not tolerated ({counted(judgement)})"
+    seen = [time.detectable for time in judgement.times if time.detectable is not None]
+    if seen:
+        least, most = share(min(seen)), share(max(seen))
+        yield f"{least if least == most else f'{least} to {most}, by benchmark,'} of a step's time, nine times in ten"
 
 
 def circumstances(judgement: Judgement) -> str:
@@ -208,27 +225,3 @@ def circumstances(judgement: Judgement) -> str:
         text += f" on {here.hostname}: {here.cpu_model}, {here.cores} cores, {', '.join([*here.gpus, here.os])}"
         text += f", python {here.python}, torch {here.torch}"
     return one_line(text)
-
-
-def _false_alarms(alarms: FalseAlarms | None, by_design: float) -> str:
-    """The rate by design, and the measured one if it says something: its bound is low, or it is no single chance."""
-    measured = ""
-    if alarms is not None and (alarms.upper <= _MOST_UPPER or alarms.alarms > 1):
-        measured = (
-            f"; measured: {alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
-        )
-    return f"equal code called slower: by design in at most {share(by_design)} of gates{measured}"
-
-
-def _smallest(judgement: Judgement) -> str:
-    return f"smallest detectable change: {' and '.join(_limits(judgement)) or 'not known, nothing was measured'}"
-
-
-def _limits(judgement: Judgement) -> Iterator[str]:
-    if judgement.counted_cases:
-        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
-        yield f"a count of 1 in {counters} that is not tolerated ({counted(judgement)})"
-    seen = [time.detectable for time in judgement.times if time.detectable is not None]
-    if seen:
-        least, most = share(min(seen)), share(max(seen))
-        yield f"{least if least == most else f'{least} to {most}, by benchmark,'} of a step's time, nine times in ten"
