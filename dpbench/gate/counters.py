@@ -62,8 +62,8 @@ class CounterKind:
 _HOST = "(python_calls|host_operators)"
 _ONCE = r"uses\.(start|copied|pickled)"
 KINDS = (
-    # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
     CounterKind(r"\w+\.python_calls", tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
     CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
     CounterKind(r"\w+\.(thread_python_calls|host_operators|threading_calls|waits)", tolerance="host"),
     CounterKind(r"\w+\.turns", Worse.UNKNOWN),  # the projected time decides

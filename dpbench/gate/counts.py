@@ -223,8 +223,10 @@ def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> 
         for counter in sorted(head[large]):
             old, new = (side[large].get(counter, 0) - side[small].get(counter, 0) for side in (base, head))
             if kind_of(counter).grows and new > max(old, 0) * (1 + GROWTH_SLACK):
-                growth = {"counter": f"{counter}{GROWTH}", "base": old, "head": new, "is_worse": True}
-                changed.append(CounterChange(benchmark=_growth_name(doubling), **growth))
+                growth = f"{counter}{GROWTH}"
+                changed.append(
+                    CounterChange(benchmark=_growth_name(doubling), counter=growth, base=old, head=new, is_worse=True)
+                )
     return changed
 
 

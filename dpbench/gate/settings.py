@@ -201,7 +201,7 @@ def _default(name: str, workload: str, batch: int, threshold: str = "1.5%", **fi
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
     # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py). Tier 0 counts
     # whether it chooses well (measure/counted/auto.py).
-    usual = {"devices": "cpu*4", "variant": "tuned[dispatch=sequence]"}
+    usual: dict[str, Any] = {"devices": "cpu*4", "variant": "tuned[dispatch=sequence]"}
     return Benchmark(name=name, workload=workload, batch=batch, threshold=threshold, **{**usual, **fields})
 
 
