@@ -152,7 +152,8 @@ def overall_verdict(
     nothing = None if compared or new else "nothing was compared"
     if gaps := list(filter(None, [words.between(undecided), question, gap, nothing])):
         return Verdict.UNDECIDED, "; ".join(gaps)
-    accepted = sum(finding.accepted is not None for finding in (*counters, *times, *drifts))
+    findings: list[CounterChange | TimeJudgement | Drift] = [*counters, *times, *drifts]
+    accepted = sum(finding.accepted is not None for finding in findings)
     faster = [time for time in times if time.verdict is Verdict.FASTER]
     what = words.NOT_WORSE if counted_cases and not is_timed else words.NOT_SLOWER
     return Verdict.PASS, "; ".join(words.passing(counters, faster, accepted, new, what if compared else ""))

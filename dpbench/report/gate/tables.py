@@ -5,6 +5,7 @@ from typing import Any
 
 from dpbench.gate.judgement import (
     Accepted,
+    CounterChange,
     Drift,
     Judgement,
     Revision,
@@ -120,9 +121,8 @@ def drifted(drift: Drift) -> str:
 
 def acceptances(judgement: Judgement) -> Iterator[Accepted]:
     """Yield each accepted regression that covers a finding, once."""
-    all_accepted = [change.accepted for change in judgement.counters]
-    all_accepted += [finding.accepted for finding in (*judgement.times, *judgement.drifts)]
-    yield from filter(None, dict.fromkeys(all_accepted))
+    findings: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
+    yield from dict.fromkeys(finding.accepted for finding in findings if finding.accepted is not None)
 
 
 def _table(title: str, columns: Sequence[Column], rows: Sequence[Any], most: int | None) -> Table:
