@@ -159,13 +159,6 @@ def overall_verdict(
     return Verdict.PASS, "; ".join(words.passing(counters, faster, accepted, new, what if compared else ""))
 
 
-def is_only_memory(counters: Sequence[CounterChange], times: Sequence[TimeJudgement], drifts: Sequence[Drift]) -> bool:
-    """Whether head only needs more memory: no time and no other counter is worse."""
-    worse = [change for change in counters if change.state is State.WORSE]
-    others = [*_not_accepted(times, Verdict.SLOWER), *(drift for drift in drifts if drift.accepted is None)]
-    return bool(worse) and not others and all(kind_of(change.counter).is_memory for change in worse)
-
-
 def _not_accepted(times: Sequence[TimeJudgement], verdict: Verdict) -> list[TimeJudgement]:
     return [time for time in times if time.verdict is verdict and time.accepted is None]
 

@@ -4,7 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench.gate.counters import kind_of
-from dpbench.gate.judgement import Accepted, Blame, CounterChange, Drift, Quantity, State, TimeJudgement
+from dpbench.gate.judgement import (
+    Accepted,
+    Blame,
+    CounterChange,
+    Drift,
+    Judgement,
+    Quantity,
+    State,
+    TimeJudgement,
+    Verdict,
+)
+from dpbench.text.outside import one_line
 
 _MOST_NAMED = 3
 
@@ -85,12 +96,22 @@ def named(what: str, names: Sequence[str]) -> str | None:
 def acceptance(accepted: Accepted) -> str:
     """Return until when a regression is accepted, which one, and why."""
     entry = f"{accepted.benchmark} at {accepted.revision}"
-    return f"accepted until {accepted.expires} ({entry}): {accepted.reason}"
+    return one_line(f"accepted until {accepted.expires} ({entry}): {accepted.reason}")
 
 
 def change_of(change: CounterChange) -> str:
     """Return ``forward.operators 1,204 -> 1,205``."""
     return f"{change.counter} {count(change.base)} -> {count(change.head)}"
+
+
+def headline(judgement: Judgement) -> str:
+    """Return the verdict and its reason. A head that only needs more memory is called so."""
+    worse = [change for change in judgement.counters if change.state is State.WORSE]
+    slower = [time for time in judgement.times if time.verdict is Verdict.SLOWER and time.accepted is None]
+    drifts = [drift for drift in judgement.drifts if drift.accepted is None]
+    is_memory = worse and not slower and not drifts and all(kind_of(change.counter).is_memory for change in worse)
+    is_slower = judgement.verdict is Verdict.SLOWER
+    return f"{'More memory' if is_slower and is_memory else judgement.verdict.capitalize()}: {one_line(judgement.why)}"
 
 
 def regressions(

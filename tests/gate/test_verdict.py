@@ -11,7 +11,8 @@ from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark, Settings, Tolerances
 from dpbench.gate.times import Times
-from dpbench.gate.verdict import apply_accepted, is_only_memory, overall_verdict, timed_by, with_trades
+from dpbench.gate.verdict import apply_accepted, overall_verdict, timed_by, with_trades
+from dpbench.gate.words import headline
 from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
@@ -19,7 +20,7 @@ from tests.cli.repositories import git
 from tests.fakes import ended
 from tests.gate.test_counts import CASE
 from tests.records.making import ENVIRONMENT
-from tests.report.gate.making_gate import counter, drift, time, unmeasured
+from tests.report.gate.making_gate import counter, drift, judged, time, unmeasured
 
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 
@@ -351,10 +352,13 @@ def test_more_memory_alone_is_called_so():
         "slower",
         "1 counter is larger, of memory, in 1 of 1 counted cases (counts mlp/tiny cpu*4)",
     )
-    assert is_only_memory([memory], (), ())
-    assert not is_only_memory([memory, calls()], (), ())
-    assert not is_only_memory([memory], [timed("a", 1.1, "slower")], ())
-    assert not is_only_memory([], (), ())
+    more, reason = "More memory: for a reason of slower", "Slower: for a reason of slower"
+    assert headline(judged("slower", counters=(memory,))) == more
+    assert headline(judged("slower", counters=(memory, calls()))) == reason
+    assert headline(judged("slower", counters=(memory,), times=(timed("a", 1.1, "slower"),))) == reason
+    assert headline(judged("slower", counters=(memory,), drifts=(drift(),))) == reason
+    assert headline(judged("slower")) == reason
+    assert headline(judged("undecided", counters=(memory,))) == "Undecided: for a reason of undecided"
 
 
 def test_a_faster_head_pays_for_a_little_memory():

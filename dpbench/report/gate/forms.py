@@ -18,14 +18,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
-from dpbench.gate.words import acceptance
+from dpbench.gate.words import acceptance, headline
 from dpbench.report.gate.counters import counter_groups
 from dpbench.report.gate.tables import (
     acceptances,
     circumstances,
     counters_table,
     drifted,
-    headline,
     moved,
     others,
     reasons,
@@ -84,7 +83,7 @@ def _findings(judgement: Judgement) -> Iterator[_Finding]:
         state = "drifted" if drift.accepted is None else "drifted, accepted"
         yield f"{one_line(drift.benchmark)} {state}: {drifted(drift)}", ()
     for accepted in acceptances(judgement):
-        yield one_line(acceptance(accepted)), ()
+        yield acceptance(accepted), ()
 
 
 def _obeyed_by_none(table: Table) -> Table:

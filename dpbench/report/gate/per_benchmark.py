@@ -11,13 +11,12 @@ from typing import TypeVar
 from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement, Verdict
-from dpbench.gate.words import acceptance, count, direction
+from dpbench.gate.words import acceptance, count, direction, headline
 from dpbench.report.gate.counters import cause_lines, counter_groups, worst_first
 from dpbench.report.gate.tables import (
     circumstances,
     counted,
     drifted,
-    headline,
     measured,
     reliability,
     revision,
@@ -132,7 +131,7 @@ def _by_benchmark(changeds: Iterable[Changed]) -> Iterator[tuple[str, list[Chang
 
 
 def _accepted(accepted: Accepted | None) -> str:
-    return "" if accepted is None else f"; {one_line(acceptance(accepted))}"
+    return "" if accepted is None else f"; {acceptance(accepted)}"
 
 
 _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: "warning", Verdict.PASS: "notice"}

@@ -13,7 +13,6 @@ from dpbench.gate.judgement import (
     TimeRatio,
     Verdict,
 )
-from dpbench.gate.verdict import is_only_memory
 from dpbench.gate.words import QUANTITIES, count, direction, growth
 from dpbench.report.gate.counters import worst_first
 from dpbench.report.table import NONE, Column, Table
@@ -153,13 +152,6 @@ def growth_between(before: float, after: float) -> str:
 def interval(ratio: TimeRatio) -> str:
     """Return the ratio and its interval as text: ``1.052 [1.041, 1.063]``."""
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
-
-
-def headline(judgement: Judgement) -> str:
-    is_memory = judgement.verdict is Verdict.SLOWER and is_only_memory(
-        judgement.counters, judgement.times, judgement.drifts
-    )
-    return f"{'More memory' if is_memory else judgement.verdict.capitalize()}: {one_line(judgement.why)}"
 
 
 def counted(judgement: Judgement) -> str:
