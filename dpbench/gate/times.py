@@ -91,8 +91,8 @@ def budget_that_decides(times: Times, budget_s: float) -> str | None:
     if times.verdict is not Verdict.UNDECIDED:
         return None
     if times.more_s is None:
-        return "more time is not likely to decide it"
-    return f"--budget {ceil((budget_s + times.more_s) * 1.2 / 60)}m would decide it, if the machine stays as it is"
+        return words.NO_BUDGET
+    return words.BUDGET.format(ceil((budget_s + times.more_s) * 1.2 / 60))
 
 
 @dataclass

@@ -64,6 +64,8 @@ FASTER = "the interval excludes no change"
 PASSES = "the interval excludes more than the tolerated {0:.3g} %"
 NO_ROUNDS = "the budget had room for {0} of the {1} rounds that are needed"
 """Why a benchmark of tier 1 has its verdict."""
+BUDGET = "--budget {0}m would decide it, if the machine stays as it is"
+NO_BUDGET = "more time is not likely to decide it"
 NOT_SLOWER, NOT_WORSE = "nothing is slower", "no time was measured, and no counter is worse"
 
 
