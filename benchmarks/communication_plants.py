@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.analysis.communication import communication
-from dpbench.gate.scripts import compare_communication
+from dpbench.gate.counts import compare_communication
 from dpbench.processes.count_scripts import count_scripts
 from dpbench.records.communication import ScriptJob
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from dpbench.gate.build import build
+from dpbench.gate.sides import build
 from dpbench.processes.launch import launch
 from dpbench.processes.wrapper_of import built_of, scratch_of
 

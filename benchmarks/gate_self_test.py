@@ -32,15 +32,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.about import heading
 from dpbench.errors import ReportedError
-from dpbench.gate.false_alarms import EQUAL
-from dpbench.gate.history import machine_of
+from dpbench.gate.history import EQUAL, machine_of
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.prepare import timed_settings
-from dpbench.gate.ratio import RoundRatio
 from dpbench.gate.revisions import Repository, gate_folder
+from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, Cores, Settings
-from dpbench.gate.take_round import Sides, SuiteRound, take_round
-from dpbench.gate.tier1 import measure_times, verdict_of
+from dpbench.gate.sides import Sides
+from dpbench.gate.times import measure_times
 from dpbench.processes.launch import Launcher, launch
 from dpbench.processes.messages import Timed
 from dpbench.processes.wrapper_of import has_wrapper
@@ -104,7 +103,8 @@ class Setup:
     def take(self, benchmarks: Sequence[Benchmark], number: int, loops: Mapping[str, float]) -> SuiteRound:
         """Take a round with loops of these lengths, by benchmark."""
         injected = {name: {LOOPS: str(round(count))} for name, count in loops.items()}
-        return take_round(benchmarks, Sides(self.base, self.slowed, injected), number, self.lanes, self.launch)
+        sides = Sides(self.base, self.slowed, self.launch, head_environment=injected)
+        return take_round(benchmarks, sides, number, self.lanes)
 
 
 def one_core(settings: Settings) -> list[Benchmark]:
@@ -193,8 +193,12 @@ def gate_of(setup: Setup, condition: str, number: int, loops: Mapping[str, float
         alarm_rate=setup.settings.alarm_rate,
         budget_s=BUDGET_S,
     )
-    verdict = verdict_of(found.judgements)
-    return {"gate": found.judgements, "verdict": verdict, "planted_in": slowed, "environment": found.environment}
+    return {
+        "gate": found.judgements,
+        "verdict": found.verdict,
+        "planted_in": slowed,
+        "environment": found.environment,
+    }
 
 
 @contextmanager
@@ -232,7 +236,7 @@ def _drawn(settings: Settings, ratios: Ratios, round_s: float, rng: Random) -> V
 
     benchmarks, rate = settings.benchmarks, settings.alarm_rate
     found = measure_times(benchmarks, take, alarm_rate=rate, budget_s=BUDGET_S, clock=lambda: now_s)
-    return verdict_of(found.judgements)
+    return found.verdict
 
 
 def result_of(trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from dpbench.cases.variants import split_list
 from dpbench.cli.shared import Command, Json, example, option, output_path, show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
-from dpbench.gate.prepare import GateRequest
-from dpbench.gate.run_gate import Progress, broken_judgement, run_gate
+from dpbench.gate.prepare import GateRequest, Progress
+from dpbench.gate.run import broken_judgement, run_gate
 from dpbench.gate.settings import Selection
 from dpbench.report.gate.forms import EXIT_CODES, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit

@@ -16,8 +16,8 @@ from dpbench.cases.project_file import find_project_table
 from dpbench.cli.shared import example, option, show_lines
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.first_settings import FoundBenchmarks, find_benchmarks, settings_text
-from dpbench.gate.prepare import SETTINGS
 from dpbench.gate.revisions import Repository
+from dpbench.gate.settings import SETTINGS
 from dpbench.text.files import reason_of
 
 _WORKFLOWS = Path(".github/workflows")

@@ -6,18 +6,16 @@ Three names are used everywhere in this room:
     head    the commit that is judged; its revision is None for the working tree
     twin    a second process of base: what differs between base and its twin is noise
 
-A gate passes these files in this order, and `run_gate.py` composes them:
+`run.py` composes the stages of a gate. Each has what the stages before it returned:
 
-    prepare     check the request, find the two commits (revisions), read the benchmarks (settings) and the history
-    build, borrowed   install both commits for benchmarks of asv and pytest, and look these up
-    new_benchmarks    set aside what only head has
-    contents    fence the measured code, and see that both folders stay as they are
-    tier0_cases, tier0    tier 0: the cases; exact counts of both commits
-    scripts     tier 0 of scripts: what their ranks send
-    tier1       tier 1: step times, by take_round (one round), ratio (its contrasts), verdict (interim analyses)
-    drift       tier 2: change points in the series of history
-    overall_verdict, false_alarms    one verdict without accepted and traded regressions; how often it is wrong
-    judgement   the result, which `dpbench.report.gate` prints
+    prepare       check the request; look up the commits (revisions), the settings, the machine and the history
+    sides         a folder of each commit, what is built of it, and the launcher that fences its code
+    benchmarks    which benchmarks both commits have, and which are new
+    counts        tier 0: exact counts of the cases in tier0_cases; counters says what is worse, causes which code it is
+    times         tier 1: rounds until all is decided; time_verdict is the rule at each interim analysis
+    verdict       one verdict without what is accepted, tolerated or traded; tier 2, drifts in the history; its words
+    judgement     the result as plain data, which `dpbench.report.gate` prints
+    history       a line for each gate, and what earlier lines say of the machine
 
 `dpbench init` writes first_settings, and the templates for CI in workflows/.
 

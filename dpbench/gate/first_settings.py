@@ -116,7 +116,7 @@ def _module(name: str) -> str | None:
 
 def _factories(tree: ast.Module) -> Iterator[str]:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    for node in tree.body if any("dpbench" in ast.unparse(each) for each in imports) else ():
+    for node in tree.body if any("dpbench" in ast.unparse(node) for node in imports) else ():
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not node.name.startswith("_"):
             given = node.args
             needs = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
@@ -143,15 +143,14 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     """Yield the functions where pytest looks for tests: of the module, and of its classes called Test..."""
     for node in tree.body:
         is_group = isinstance(node, ast.ClassDef) and node.name.startswith("Test")
-        for each in node.body if isinstance(node, ast.ClassDef) and is_group else [node]:
-            if isinstance(each, ast.FunctionDef):
-                yield each
+        members = node.body if isinstance(node, ast.ClassDef) and is_group else [node]
+        yield from (member for member in members if isinstance(member, ast.FunctionDef))
 
 
 def _is_benchmark(function: ast.FunctionDef) -> bool:
     given = function.args
-    arguments = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    return function.name.startswith("test") and "benchmark" in arguments
+    arguments = (*given.posonlyargs, *given.args, *given.kwonlyargs)
+    return function.name.startswith("test") and "benchmark" in [argument.arg for argument in arguments]
 
 
 def _has_build(path: Path) -> bool:

@@ -1,37 +1,51 @@
-"""The history of step times: a JSON line for each gate, and series over commits for tier 2.
+"""What earlier runs say of a machine: a JSON line for each gate, series over commits for tier 2, false alarms.
 
-    results/gate/history.jsonl ──> HistoryLine ─┐
+    results/gate/history.jsonl ──> HistoryLine ─┬──> the twins that were called slower
                                                 ├──> Series: one benchmark, one machine, a point for each commit
-    results/**/*.jsonl, other runs ──> Record ──┘
+    results/**/*.jsonl, other runs ──> Record ──┘       ──> Drift: a step up that has lasted
+    results/gate/self-test-*.json ──> SelfTest ─────> the gates that called equal code slower
+
+`benchmarks/gate_self_test.py` writes a self-test. The gate reads the fields of `SelfTest`; the file has more.
 
 SCHEMA history
     1  first.
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from dpbench.cases.bounds import Items, Moment, Positive, day_of
 from dpbench.cases.variants import VariantName, present_id
 from dpbench.errors import GateError
-from dpbench.gate.judgement import Judgement, Verdict
+from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
 from dpbench.records.record import Environment, Outcome, Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
+from dpbench.stats.binomial import clopper_pearson
+from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
-from dpbench.text.outside import one_line, open_input, what_is_wrong
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import one_line, open_input, read_input, what_is_wrong
 
 SCHEMA = 1
 _GATE = "gate"
 _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
+OTHER_THRESHOLD = 0.1
+"""The threshold of series from other runs: a few rounds each, new processes, all cores."""
+EQUAL = "equal"
+"""The condition of a self-test in which head is base and nothing else runs."""
+
+_Count = Annotated[int, Field(ge=0, le=10**9)]
 _TimesByCommit = dict[str, list[float]]
 
 
@@ -39,15 +53,12 @@ class HistoryFileError(GateError):
     """The history cannot be read or written. One line that names the file and the reason."""
 
 
-class StepTimes(BaseModel):
-    """The step times of one benchmark in one gate, as medians over rounds.
+class StepTimes(Frozen):
+    """The step times of one benchmark in one gate, as medians over rounds. `ratio` is head's time over base's.
 
-    `case` is the id of the benchmark's case, because a settings file may give the name to another case later. `ratio`
-    is head's time over base's. `twin_alarmed` is whether the rule would have called base's twin slower than base;
-    None if the twin was not judged.
+    `case` is the id of the benchmark's case, because a settings file may give the name to another case later.
+    `twin_alarmed` is whether the rule would have called base's twin slower than base; None if the twin was not judged.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     case: Annotated[str, AfterValidator(present_id)]
@@ -58,10 +69,10 @@ class StepTimes(BaseModel):
     twin_alarmed: bool | None = None
 
 
-class HistoryLine(BaseModel):
+class HistoryLine(Frozen):
     """One gate. The commits are full hashes; `head_commit` is None for the working tree."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     started_at: Moment
@@ -102,24 +113,28 @@ class Series:
 
 
 def machine_of(environment: Environment) -> Environment:
-    """The environment without the code: two step times are comparable if all of this is equal.
-
-    `results.compare` asks for the same of two records, and for equal code as well.
-    """
+    """The environment without the code: two step times are comparable if all of this is equal."""
     return environment.model_copy(update={"dpbench": "", "commit": None, "dirty": None})
 
 
-def history_line(
-    judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool], environment: Environment
-) -> HistoryLine:
-    """The history's line of a gate with times. The mappings are by benchmark name."""
+def append_gate(
+    results: Path, judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]
+) -> None:
+    """Append the line of a gate that took times; see `append_history`. The mappings are by benchmark name."""
+    if judgement.environment is not None:
+        append_history(history_path(results), history_line(judgement, case_ids, twin_alarmed))
+
+
+def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]) -> HistoryLine:
+    """The history's line of a gate with times."""
     assert judgement.base.commit is not None
+    assert judgement.environment is not None
     return HistoryLine(
         started_at=judgement.started_at,
         base_commit=judgement.base.commit,
         head_commit=judgement.head.commit,
         verdict=judgement.verdict,
-        environment=environment,
+        environment=judgement.environment,
         benchmarks=tuple(
             StepTimes(
                 name=time.benchmark,
@@ -147,10 +162,9 @@ def history_path(results: Path) -> Path:
 
 
 def append_history(path: Path, line: HistoryLine) -> None:
-    """Write and sync one line, in a folder that is made if needed.
+    """Write and sync one line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
 
-    Waits up to 5 s for another gate that writes. If that fails, the file stays as it was, and HistoryFileError is
-    raised.
+    Raises HistoryFileError if that fails; the file then stays as it was.
     """
     try:
         append_once(path, to_line(line), "a line", _PATIENCE_S)
@@ -173,10 +187,9 @@ def check_appendable(path: Path) -> None:
 
 
 def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
-    """Return all lines; none if there is no file.
+    """Return all lines; none if there is no file. A torn line at the end is dropped with a warning.
 
-    A torn line at the end is dropped with a warning. Raises HistoryFileError, with its number for a bad line. Or bad
-    lines are left out, and one warning names the first and how many there are.
+    Raises HistoryFileError, with its number for a bad line. Or bad lines are left out, with one warning.
     """
     try:
         with open_input(path) as file:
@@ -219,7 +232,7 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """Return the records of all other runs in the folder, and a note for each unreadable file.
 
-    Elastic runs are left out: their steps are timed otherwise. So are the records that the pictures are drawn from.
+    Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
     """
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
@@ -242,39 +255,36 @@ def series_of(
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """Return the series of this machine, and a note on the commits without a date. Pure.
 
-    `dates` has the date of each commit of the repository. Commits of one second stay in the order of measurement. If
-    a benchmark's case changed, its series has only the new case.
+    Commits of one second stay in the order of measurement. If a benchmark's case changed, its series has only the new
+    case.
     """
     machine = machine_of(environment)
-    measured = _of_lines([line for line in lines if machine_of(line.environment) == machine])
-    measured.update(_of_records(records, machine))
+    of_gates = _of_lines([line for line in lines if machine_of(line.environment) == machine])
+    measured = {**of_gates, **_of_records(records, machine)}
     series = [Series(name, _points(times, dates)) for name, times in measured.items()]
     unknown = list(dict.fromkeys(commit for times in measured.values() for commit in times if commit not in dates))
-    return tuple(each for each in series if each.points), _left_out(unknown)
+    return tuple(one for one in series if one.points), _left_out(unknown)
 
 
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
     """Step times by benchmark and commit, for each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
-    measured: dict[str, _TimesByCommit] = {}
+    measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         for times in line.benchmarks:
-            if times.case != last_case[times.name]:
-                continue
-            by_commit = measured.setdefault(times.name, {})
-            by_commit.setdefault(line.base_commit, []).append(times.base_step_s)
-            if line.head_commit is not None:
-                by_commit.setdefault(line.head_commit, []).append(times.head_step_s)
+            if times.case == last_case[times.name]:
+                measured[times.name][line.base_commit].append(times.base_step_s)
+                if line.head_commit is not None:
+                    measured[times.name][line.head_commit].append(times.head_step_s)
     return measured
 
 
 def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _TimesByCommit]:
     """Median step times of rounds by case and commit. A record that is there twice counts once."""
-    measured: dict[str, _TimesByCommit] = {}
+    measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
-            by_commit = measured.setdefault(record.case.id, {})
-            by_commit.setdefault(commit, []).append(median(record.step_times_s))
+            measured[record.case.id][commit].append(median(record.step_times_s))
     return measured
 
 
@@ -289,7 +299,7 @@ def _commit_of(record: Record, machine: Environment) -> str | None:
 
 
 def _points(times: Mapping[str, Sequence[float]], dates: Mapping[str, float]) -> tuple[Point, ...]:
-    points = [Point(commit, dates[commit], median(found)) for commit, found in times.items() if commit in dates]
+    points = [Point(commit, dates[commit], median(steps_s)) for commit, steps_s in times.items() if commit in dates]
     return tuple(sorted(points, key=lambda point: point.date_s))
 
 
@@ -299,3 +309,127 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
     named = ", ".join(commit[:10] for commit in commits[:_MOST_NAMED])
     more = f" and {len(commits) - _MOST_NAMED} more" if len(commits) > _MOST_NAMED else ""
     return (f"history: measured commits that this repository does not have were left out: {named}{more}",)
+
+
+def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
+    """Return the lasting steps up of each series by more than its threshold, oldest first. Pure.
+
+    A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
+    before the next one, or the present one. Short series are skipped. Raises NoStepDetectionError without asv.
+    """
+    return tuple(
+        Drift(
+            benchmark=one.benchmark,
+            before_s=before_s,
+            after_s=after_s,
+            since_commit=one.points[start].commit,
+            since=one.points[start].day,
+            points=min(len(one.points), MOST_POINTS),
+        )
+        for one in series
+        for start, before_s, after_s in lasting_steps(
+            [point.step_s for point in one.points], threshold_by_name.get(one.benchmark, OTHER_THRESHOLD)
+        )
+    )
+
+
+class _Part(Frozen):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Drawn(_Part):
+    """Gates that were drawn from recorded rounds, by verdict."""
+
+    slower: _Count
+    undecided: _Count
+    passed: _Count
+
+
+class _Spread(_Part):
+    """The recorded rounds of one benchmark."""
+
+    rounds: int
+
+
+class _Condition(_Part):
+    """The gates and rounds of one condition."""
+
+    condition: str
+    spreads: tuple[_Spread, ...]
+    drawn: _Drawn
+
+
+class SelfTest(_Part):
+    """The result of a self-test. `began` is the time of its first trial."""
+
+    tested: tuple[_Condition, ...]
+    began: str
+    environment: Environment
+
+    @model_validator(mode="after")
+    def _has_false_alarms(self) -> Self:
+        equal = [condition for condition in self.tested if condition.condition == EQUAL]
+        if len(equal) != 1 or not equal[0].spreads or not any(equal[0].drawn.model_dump().values()):
+            raise ValueError(f"tested needs one condition {EQUAL!r}, with spreads and drawn gates")
+        datetime.fromisoformat(self.began)
+        return self
+
+    @property
+    def false_alarms(self) -> FalseAlarms:
+        """The drawn gates of equal code while nothing else ran."""
+        equal = next(condition for condition in self.tested if condition.condition == EQUAL)
+        counted = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
+        alarms, gates = equal.drawn.slower, sum(equal.drawn.model_dump().values())
+        return FalseAlarms(alarms=alarms, of=gates, upper=clopper_pearson(alarms, gates)[1], gates=counted)
+
+
+def read_self_tests(results: Path) -> tuple[SelfTest, ...]:
+    """Return the results of all self-tests. Raises GateError for an unreadable one."""
+    return tuple(map(_read_self_test, sorted((results / _GATE).glob("self-test-*.json"))))
+
+
+def _read_self_test(path: Path) -> SelfTest:
+    try:
+        return SelfTest.model_validate_json(read_input(path))
+    except (OSError, ValidationError) as error:
+        reason = one_line(str(error))
+        raise GateError(f"{path}: is no self-test's result: {reason[:200]}") from error
+
+
+def measured_false_alarms(
+    self_tests: Iterable[SelfTest], lines: Sequence[HistoryLine], environment: Environment | None
+) -> FalseAlarms | None:
+    """Return the false alarms of a self-test on such a machine, else those of its twins in the history's `lines`.
+
+    None if nothing was measured on such a machine. Pure.
+    """
+    if environment is None:
+        return None
+    for self_test in self_tests:
+        if _kind(self_test.environment) == _kind(environment):
+            return self_test.false_alarms
+    return false_alarms_of_twins(lines, environment)
+
+
+def _kind(environment: Environment) -> Environment:
+    """The machine without its host name: each container of one kind of machine has another."""
+    return machine_of(environment).model_copy(update={"hostname": ""})
+
+
+def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment) -> FalseAlarms | None:
+    """Count the twins that were called slower on this machine. None if no twin was judged.
+
+    `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
+    """
+    gates = [line for line in lines if machine_of(line.environment) == machine_of(environment)]
+    twins = [
+        [benchmark.twin_alarmed for benchmark in line.benchmarks if benchmark.twin_alarmed is not None]
+        for line in gates
+    ]
+    count, alarms = sum(map(len, twins)), sum(map(sum, twins))
+    if count == 0:
+        return None
+    _, upper = clopper_pearson(alarms, count)
+    measured = sum(map(bool, twins))
+    counted = f"twins, one for each benchmark, of {measured} {'gate' if measured == 1 else 'gates'} on this machine"
+    return FalseAlarms(alarms=alarms, of=count, upper=upper, gates=counted)

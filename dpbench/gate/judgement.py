@@ -1,20 +1,18 @@
-"""The result of a gate as plain data, for `dpbench.report.gate` to print.
-
-`gate_json` writes these fields as they are called here. Their names are part of the file format.
-"""
+"""The result of a gate as plain data. The names of its fields are part of the format that `gate_json` writes."""
 
 from datetime import date
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.records.record import Environment
+from dpbench.text.frozen import Frozen
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number. As a share, 0.05 is 5 %."""
 Quantity = Literal["median", "mean", "later"]
-"""What of the steps is compared, as gate/ratio.py defines it."""
+"""What of the steps is compared, as gate/rounds.py defines it."""
 
 
 class Verdict(StrEnum):
@@ -30,14 +28,9 @@ class Verdict(StrEnum):
     BROKEN = "broken"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Revision(Frozen):
+    """One of the two commits: the text that was typed, the full hash, and the first line of the message.
 
-
-class Revision(_Frozen):
-    """One of the two commits.
-
-    `asked` is the text that was typed, `commit` the full hash, `subject` the first line of the commit's message.
     `commit` is None for the working tree. If base is the merge base of `asked` and head, and not `asked` itself, then
     `tip` is the commit that `asked` names.
     """
@@ -53,11 +46,8 @@ class Revision(_Frozen):
         return self.commit[:10] if self.commit else "worktree"
 
 
-class Accepted(_Frozen):
-    """A regression that the project accepts until `expires`.
-
-    `benchmark` is a name or a pattern such as ``my_step*``. `revision` is the commit that made it slower.
-    """
+class Accepted(Frozen):
+    """A regression by `revision` that the project accepts until `expires`. `benchmark` is a name or a pattern."""
 
     benchmark: str
     revision: str
@@ -65,7 +55,7 @@ class Accepted(_Frozen):
     expires: date
 
 
-class TimeRatio(_Frozen):
+class TimeRatio(Frozen):
     """Head's step time divided by base's: the estimate and the ends of its 95 % interval."""
 
     value: Share
@@ -73,7 +63,18 @@ class TimeRatio(_Frozen):
     high: Share
 
 
-class CounterChange(_Frozen):
+class State(StrEnum):
+    """What became of a changed counter. All but WORSE pass; DIFFERENT has no better direction."""
+
+    WORSE = "worse"
+    TOLERATED = "tolerated"
+    TRADED = "traded"
+    ACCEPTED = "accepted"
+    DIFFERENT = "different"
+    BETTER = "better"
+
+
+class CounterChange(Frozen):
     """A counter of one case, or a value that a borrowed benchmark tracks, that differs between base and head.
 
     `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
@@ -90,9 +91,25 @@ class CounterChange(_Frozen):
     tolerated: bool = False
     traded_for: str | None = None
 
+    @property
+    def more(self) -> float:
+        """Head's count minus base's. A missing counter counts as 0."""
+        return (self.head or 0) - (self.base or 0)
 
-class Cause(_Frozen):
-    """Code that changed a counter: `base` and `head` are its parts of the counter on both sides.
+    @property
+    def state(self) -> State:
+        """What became of the change."""
+        if self.accepted is not None:
+            return State.ACCEPTED
+        if self.traded_for is not None:
+            return State.TRADED
+        if self.tolerated:
+            return State.TOLERATED
+        return {True: State.WORSE, None: State.DIFFERENT, False: State.BETTER}[self.is_worse]
+
+
+class Cause(Frozen):
+    """Code that changed a counter, and its parts of the counter on both sides.
 
     `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. It was
     done by `function` in these `lines` of `file`: head's, or base's if head has none. `text` is the first such line.
@@ -107,7 +124,7 @@ class Cause(_Frozen):
     head: int
 
 
-class Blame(_Frozen):
+class Blame(Frozen):
     """The code that made a counter worse: the largest causes, and how many `more` there are.
 
     Counters that are known as a whole only, such as peak memory, have no blame.
@@ -119,17 +136,15 @@ class Blame(_Frozen):
     more: int = 0
 
 
-class TimeJudgement(_Frozen):
-    """The verdict on one benchmark of tier 1, with the measured times.
+class TimeJudgement(Frozen):
+    """The verdict on one benchmark of tier 1, with the measured times, which are medians over rounds.
 
-    `base_step_s` and `head_step_s` are medians over rounds. `ratio` is that of median blocks, `mean` that of the means
-    of all steps. `later` is how much more head's steps grow from the first to the last quarter of a round. The last two
-    are None for start-ups. The verdict rests on one of the three: `quantity`. `twin` is the ratio of base's twin to
-    base in the same rounds.
+    `ratio` is that of median blocks, `mean` that of the means of all steps. `later` is how much more head's steps grow
+    from the first to the last quarter of a round. The last two are None for start-ups. The verdict rests on one of the
+    three: `quantity`. `twin` is the ratio of base's twin to base in the same rounds.
 
-    `threshold` is the tolerated growth. `detectable` is the smallest growth that the gate calls slower nine times in
-    ten, with this noise and this number of rounds. Both growths are shares: 0.01 is 1 %. `looks` counts the interim
-    analyses of these rounds.
+    `threshold` is the tolerated growth, and `detectable` the smallest one that is called slower nine times in ten with
+    this noise. Both are shares. `looks` counts the interim analyses of these rounds.
     """
 
     benchmark: str
@@ -155,7 +170,7 @@ class TimeJudgement(_Frozen):
         return {"median": self.ratio, "mean": self.mean, "later": self.later}[self.quantity]
 
 
-class Drift(_Frozen):
+class Drift(Frozen):
     """A lasting step up in a benchmark's history of step times, which no single gate saw."""
 
     benchmark: str
@@ -167,11 +182,10 @@ class Drift(_Frozen):
     accepted: Accepted | None = None
 
 
-class FalseAlarms(_Frozen):
-    """How often equal code was called slower on this machine.
+class FalseAlarms(Frozen):
+    """How often equal code was called slower on this machine, with the upper end of the share's 95 % interval.
 
-    `upper` is the upper end of the share's 95 % interval. `gates` says what was counted: resampled gates of a
-    self-test, or the twins of earlier gates.
+    `gates` says what was counted: resampled gates of a self-test, or the twins of earlier gates.
     """
 
     alarms: int
@@ -180,13 +194,11 @@ class FalseAlarms(_Frozen):
     gates: str
 
 
-class Judgement(_Frozen):
-    """The whole result of one gate.
+class Judgement(Frozen):
+    """The whole result of one gate. `why` is one line, and so is each of `notes`, which change no verdict.
 
-    `verdict` covers all tiers in `tiers`, which are 0, 1 and 2. `why` is one line. Each of `notes` is one line that
-    changes no verdict. `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design.
-    `uncounted_cases` are those of tier 0 that neither commit can count. `blames` has the code behind worse counters.
-    `false_alarms` is the measured rate, or None if none was measured.
+    `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design, and `false_alarms`
+    the measured one. `uncounted_cases` are those of tier 0 that neither commit can count.
     """
 
     verdict: Verdict

@@ -1,29 +1,27 @@
-"""Check a gate's request and look up what it names, before anything is measured or written."""
+"""Check a gate's request, and look up all that it names, before a commit's code runs."""
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dpbench.cases.names import is_factory
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
-from dpbench.cases.project_file import find_project_table
 from dpbench.cases.supports import why_unsupported
 from dpbench.errors import GateError
-from dpbench.gate.borrowed import Chosen
-from dpbench.gate.contents import fence_notes
-from dpbench.gate.false_alarms import check_self_tests
-from dpbench.gate.history import History, check_appendable, history_path, read_history
+from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
-from dpbench.gate.new_benchmarks import Comparable
 from dpbench.gate.revisions import Repository
-from dpbench.gate.settings import Benchmark, Selection, Settings, default_benchmarks, load_settings
+from dpbench.gate.settings import Selection, Settings, read_settings
 from dpbench.processes.ask import ask_machine
+from dpbench.processes.fence import landlock_version
 from dpbench.processes.launch import Launcher
-from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
+from dpbench.processes.other_load import TOO_BUSY, wait_for_quiet
+
+Progress = Callable[..., object]
+"""Takes a stage, and the seconds that are left if they are known."""
 
 WORKTREE = "--worktree"
-SETTINGS = Path("benchmarks/gate.toml")
-"""The settings file, in the working tree, if the request names none. Without it, pyproject.toml may have settings."""
-
 _UNTIMED_LANES: tuple[str, ...] = ("cpu",)
 """Stands for the machine's lanes if no times are measured: counts do not need them."""
 _PER_RANK = "has a process for each device, but a gate runs one for each side; allowed: the other variants"
@@ -54,90 +52,64 @@ class GateRequest:
 class Prepared:
     """The checked request.
 
-    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own. `lost`
-    and `left_out` are those of `Chosen`.
+    `tiers` are those that this machine can take now, and `too_busy` says why times are not among them. `commits` are
+    the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
     """
 
+    started_at: str
+    start_s: float
+    results: Path
     repository: Repository
     base: Revision
     head: Revision
     commits: frozenset[str]
+    tiers: tuple[int, ...]
+    too_busy: str | None
+    budget_s: float
     lanes: tuple[str, ...]
     settings: Settings
     history: History
+    self_tests: tuple[SelfTest, ...]
     notes: tuple[str, ...]
-    new: tuple[Benchmark, ...] = ()
-    lost: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    def without_new(self, sides: Comparable) -> "Prepared":
-        """Return the same request without its new benchmarks, which are named in `new` and in the notes."""
-        settings = self.settings.model_copy(update={"benchmarks": sides.both})
-        return replace(self, settings=settings, new=sides.new, notes=(*self.notes, *sides.notes))
-
-    def with_borrowed(self, chosen: Chosen) -> "Prepared":
-        """Return the same request with the borrowed benchmarks, those that are new, and notes."""
-        benchmarks = (*self.settings.benchmarks, *chosen.both.values())
-        settings = self.settings.model_copy(update={"benchmarks": benchmarks})
-        new, notes = (*self.new, *chosen.new.values()), (*self.notes, *chosen.notes)
-        lost, left_out = tuple(dict.fromkeys(chosen.lost)), tuple(dict.fromkeys(chosen.left_out))
-        return replace(self, settings=settings, new=new, notes=notes, lost=lost, left_out=left_out)
 
 
-def prepare(request: GateRequest, launch: Launcher) -> Prepared:
-    """Check a request and look up its parts.
+def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
+    """Check a request and look up its parts. Wait for a quiet machine for as long as the request allows.
 
     Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
     """
+    started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
     head = _head(repository, request)
     base = _base(repository, request, head)
     history = read_history(history_path(request.results))
-    if 1 in request.tiers:
+    lanes, self_tests = _UNTIMED_LANES, tuple[SelfTest, ...]()
+    # Read before the wait, so that wrong settings are refused at once: a busy machine takes long for torch.
+    settings = read_settings(repository.root, request.settings, lanes, request.borrowed)
+    tiers, too_busy = _possible_tiers(request, progress)
+    if 1 in tiers:
         check_appendable(history_path(request.results))
-        check_self_tests(request.results)
+        self_tests = read_self_tests(request.results)
         lanes, settings = timed_settings(repository, request.settings, launch, request.borrowed)
-    else:
-        lanes = _UNTIMED_LANES
-        settings = _read_settings(repository, request.settings, lanes, request.borrowed)
-    if settings.scripts and 0 not in request.tiers and not (settings.benchmarks or settings.borrowed):
-        raise GateError(f"--tiers: {','.join(map(str, request.tiers))} judges no script; allowed: tiers with 0")
+    if settings.scripts and 0 not in tiers and not (settings.benchmarks or settings.borrowed):
+        raise GateError(f"--tiers: {','.join(map(str, tiers))} judges no script; allowed: tiers with 0")
     return Prepared(
+        started_at=started_at,
+        start_s=start_s,
+        results=request.results,
         repository=repository,
         base=base,
         head=head,
         commits=repository.commits_between(str(base.commit), head.commit or "HEAD"),
+        tiers=tiers,
+        too_busy=too_busy,
+        budget_s=request.budget_s or settings.budget_s,
         lanes=lanes,
         settings=settings,
         history=history,
+        self_tests=self_tests,
         notes=(*_uncommitted_changes(repository, request), *history.warnings, *fence_notes()),
     )
-
-
-def write_sides(prepared: Prepared, folder: Path) -> tuple[Path, Path]:
-    """Write base and head into two new folders in `folder`, and return these.
-
-    Raises GateError if they cannot be written, or if head holds neither a wrapper nor a user's factory to compare.
-    """
-    base, head = folder / "base", folder / "head"
-    prepared.repository.write_commit(str(prepared.base.commit), base)
-    if prepared.head.commit is None:
-        prepared.repository.write_working_tree(head)
-    else:
-        prepared.repository.write_commit(prepared.head.commit, head)
-    settings = prepared.settings
-    own = (
-        settings.borrowed
-        or settings.scripts
-        or any(is_factory(benchmark.workload) for benchmark in settings.benchmarks)
-    )
-    if not has_wrapper(head) and (has_wrapper(base) or not own):
-        raise GateError(
-            f"{prepared.head.asked!r} ({prepared.head.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
-            f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a "
-            "package.module:factory as its workload; dpbench init writes such a file"
-        )
-    return base, head
 
 
 def timed_settings(
@@ -148,14 +120,14 @@ def timed_settings(
     If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
     Raises GateError, SettingsError or ProbeError.
     """
-    settings = _read_settings(repository, path, _UNTIMED_LANES, borrowed)
+    settings = read_settings(repository.root, path, _UNTIMED_LANES, borrowed)
     if (settings.borrowed or settings.scripts) and not settings.benchmarks:
         return _UNTIMED_LANES, settings
     machine = ask_machine(launch=launch)
     if machine.torch is None:
         raise GateError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
     lanes = default_lanes(machine)
-    settings = _read_settings(repository, path, lanes, borrowed)
+    settings = read_settings(repository.root, path, lanes, borrowed)
     for benchmark in settings.benchmarks:
         case = benchmark.case(machine.cores, lanes)
         try:
@@ -186,9 +158,8 @@ def _base(repository: Repository, request: GateRequest, head: Revision) -> Revis
 def _head(repository: Repository, request: GateRequest) -> Revision:
     if request.head is not None:
         return repository.resolve("--head", request.head)
-    return Revision(
-        asked=WORKTREE, commit=None, subject=f"{len(repository.changed_files(request.results))} files changed"
-    )
+    changed = len(repository.changed_files(request.results))
+    return Revision(asked=WORKTREE, commit=None, subject=f"{changed} files changed")
 
 
 def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[str, ...]:
@@ -199,18 +170,29 @@ def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[
     return (f"{differ} from HEAD and were not measured; --worktree measures the working tree",)
 
 
-def _read_settings(
-    repository: Repository, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...]
-) -> Settings:
-    defaults = default_benchmarks(lanes)
-    found = path or _settings_file(repository)
-    settings = Settings(benchmarks=defaults) if found is None else load_settings(found, defaults)
-    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings
+def fence_notes() -> tuple[str, ...]:
+    """Return a note if this kernel cannot fence the measured code."""
+    if landlock_version():
+        return ()
+    return (
+        "this kernel has no Landlock, so the measured code may have written any file; allowed: Linux 5.13 or newer",
+    )
 
 
-def _settings_file(repository: Repository) -> Path | None:
-    """Return gate.toml of the working tree, or the pyproject.toml that has settings, or None."""
-    if (repository.root / SETTINGS).exists():
-        return repository.root / SETTINGS
-    found = find_project_table(Path.cwd())
-    return found[0] if found and found[1].gate is not None else None
+def _possible_tiers(request: GateRequest, progress: Progress) -> tuple[tuple[int, ...], str | None]:
+    """Return the request's tiers, without 1 if the machine stays too busy for times, and then why.
+
+    Times that were asked for by name are taken on any machine.
+    """
+    if request.takes_times_anyway or 1 not in request.tiers:
+        return request.tiers, None
+    wanting = wait_for_quiet(request.wait_s, progress)
+    if wanting > TOO_BUSY:
+        busy = f"{wanting:.1f} processes for each core want to run, at most {TOO_BUSY} may"
+        busy = f"the machine is too busy for times: {busy}"
+        progress(f"{busy}; only counts are compared")
+        untimed = tuple(tier for tier in request.tiers if tier != 1)
+        return untimed, f"{busy}; run with --wait-for-quiet 10m, or with --tiers 0,1 in spite of it"
+    if wanting > 1:
+        progress(f"{wanting:.1f} processes for each core want to run: this takes longer, and decides less")
+    return request.tiers, None

@@ -1,32 +1,10 @@
-"""What a gate measures and tolerates: its defaults, and a project's own in a TOML file.
+"""What a gate measures and tolerates: its defaults, and a project's own in a TOML file. README.md has its keys.
 
-A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`.
+A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`. The key of a [[benchmark]] table says its kind:
 
-alarm_rate = 0.005                # false alarms of all benchmarks together; "0.5%" is the same
-
-[thresholds]                      # the tolerated growth, by the name of a benchmark
-inference = "5%"
-
-[[benchmark]]                     # one of these replaces all default benchmarks
-name = "wide"
-workload = "mlp/large"
-batch = 256
-devices = "cpu*4"
-timed = "step"                    # or "import", "construction", "first_forward": of a new process
-threshold = "3%"
-
-[[benchmark]]                     # asv's benchmark with these or all parameters; or pytest = "file.py::test"
-asv = "time_step.Step.time_forward(8, 'a')"
-
-[[benchmark]]                     # a script that torchrun could start: its collectives are counted, and not timed
-script = "train.py"
-ranks = 2
-
-[[accepted]]                      # a regression that the project accepts until it expires
-benchmark = "wide"                # or a pattern
-revision = "1f2e3d4c5b"           # the commit that made it slower
-reason = "the checks of inputs are worth it"
-expires = 2027-01-31
+    workload          a step, or a part of a start-up          Benchmark
+    asv, pytest       benchmarks that exist already            Selection, which means a `BorrowedBenchmark` or several
+    script            what torchrun could start                ScriptBenchmark: counted, and not timed
 """
 
 import re
@@ -37,26 +15,27 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from dpbench.cases.case import Case
 from dpbench.cases.explain import explain, nearest, one_of
-from dpbench.cases.names import SUITES, Dtype, Mode
-from dpbench.cases.project_file import PROJECT_FILE, read_project_table
+from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
+from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
 
 Model = TypeVar("Model", bound=BaseModel)
 
+SETTINGS = Path("benchmarks/gate.toml")
+"""The settings file, in the working tree, if the request names none. Without it, pyproject.toml may have settings."""
 DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
-_KINDS = (*SUITES, "workload", "script")
-
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
@@ -107,11 +86,7 @@ Share = Annotated[float, BeforeValidator(parse_share)]
 Tolerance = Annotated[float, BeforeValidator(_tolerance), Field(le=0.5)]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Benchmark(_Frozen):
+class Benchmark(Frozen):
     """A step, or a part of a start-up, whose times are compared.
 
     `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the
@@ -149,7 +124,7 @@ class Benchmark(_Frozen):
         )
 
 
-class Selection(_Frozen):
+class Selection(Frozen):
     """Benchmarks of asv or pytest that exist already: a [[benchmark]] table with one of these keys.
 
     Without `pattern` the text is one name, with all its parameters unless it has some. With it, `asv` is a regular
@@ -174,7 +149,7 @@ def _script(value: object) -> str:
     return value
 
 
-class ScriptBenchmark(_Frozen):
+class ScriptBenchmark(Frozen):
     """A script whose collectives are counted on both sides. Its path is relative to the commit's folder."""
 
     script: Annotated[str, BeforeValidator(_script)] = Field(
@@ -212,50 +187,36 @@ class BorrowedBenchmark(Benchmark):
     limit_s: float = LIMIT_S
 
 
-def _default(
-    name: str,
-    workload: str,
-    batch: int,
-    mode: Mode = Mode.TRAIN,
-    *,
-    variant: str = "tuned[dispatch=sequence]",
-    threshold: str = "1.5%",
-) -> Benchmark:
+def is_value(benchmark: Benchmark) -> bool:
+    """Whether the benchmark gives a value and no time."""
+    return isinstance(benchmark, BorrowedBenchmark) and benchmark.is_value
+
+
+def limit_s(benchmark: Benchmark) -> float:
+    """Return the time that a process of the benchmark has, in seconds."""
+    return benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S
+
+
+def _default(name: str, workload: str, batch: int, threshold: str = "1.5%", **fields: Any) -> Benchmark:
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
     # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py). Tier 0 counts
     # whether it chooses well (measure/counted/auto.py).
-    return Benchmark(
-        name=name,
-        workload=workload,
-        batch=batch,
-        devices="cpu*4",
-        mode=mode,
-        variant=VariantId(variant),
-        threshold=threshold,
-    )
+    usual: dict[str, Any] = {"devices": "cpu*4", "variant": "tuned[dispatch=sequence]"}
+    return Benchmark(name=name, workload=workload, batch=batch, threshold=threshold, **{**usual, **fields})
 
 
 def _start_up(timed: Timed, threshold: str) -> Benchmark:
-    # 1,026 tensors
-    return Benchmark(name=timed, workload="many/base", batch=16, devices="cpu*4", timed=timed, threshold=threshold)
+    return _default(timed, "many/base", 16, threshold, timed=timed, variant="tuned")  # 1,026 tensors
 
 
-_THREADS = "tuned[dispatch=threads]"
+_THREADS = {"variant": "tuned[dispatch=threads]"}
 DEFAULT_BENCHMARKS = (
     _default("launch_bound", "mlp/tiny", 64),  # not mlp/small: its tensors are whole pages and alias, 15 % by layout
     _default("many_parameters", "many/small", 16),  # 258 tensors; 1,026 would take half of a round
-    _default("inference", "transformer/tiny", 16, Mode.INFER),
-    _default("default_dispatch", "mlp/tiny", 64, variant="tuned", threshold="3%"),
-    _default("threads", "mlp/tiny", 64, variant=_THREADS, threshold="5%"),
-    Benchmark(
-        name="all_cores",
-        workload="mlp/small",
-        batch=256,
-        devices="cpu*2",
-        variant=VariantId(_THREADS),
-        cores=Cores.ALL,
-        threshold="10%",
-    ),
+    _default("inference", "transformer/tiny", 16, mode=Mode.INFER),
+    _default("default_dispatch", "mlp/tiny", 64, "3%", variant="tuned"),
+    _default("threads", "mlp/tiny", 64, "5%", **_THREADS),
+    _default("all_cores", "mlp/small", 256, "10%", devices="cpu*2", cores=Cores.ALL, **_THREADS),
     _start_up(Timed.IMPORT, "15%"),
     _start_up(Timed.CONSTRUCTION, "30%"),
     _start_up(Timed.FIRST_FORWARD, "15%"),
@@ -272,7 +233,7 @@ def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
     )
 
 
-class Tolerances(_Frozen):
+class Tolerances(Frozen):
     """The table [counts] of a settings file. `tolerated` of 0 takes every call more as worse, whatever `calls` is."""
 
     tolerated: Tolerance = Field(0.01, description=_TOLERANCE)
@@ -280,7 +241,7 @@ class Tolerances(_Frozen):
     memory: Tolerance = Field(0.01, description=_TOLERANCE)
 
 
-class Settings(_Frozen):
+class Settings(Frozen):
     """The content of a settings file, checked.
 
     `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
@@ -297,7 +258,7 @@ class Settings(_Frozen):
     budget_s: float = 300.0
 
 
-class _Keys(_Frozen):
+class _Keys(Frozen):
     """The keys of the file."""
 
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
@@ -309,13 +270,41 @@ class _Keys(_Frozen):
     build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
 
-class _Entry(_Frozen):
+class _Entry(Frozen):
     """One [[accepted]] table of the file."""
 
     benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as my_step*")
     revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
     reason: str = Field(pattern=r"\S", description="text that is not empty")
     expires: Annotated[date, BeforeValidator(_expiry)] = Field(description="a date such as 2027-01-31")
+
+
+def read_settings(
+    root: Path, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...] = ()
+) -> Settings:
+    """Return the settings of `path`, else those of the working tree at `root`, else the defaults on these lanes.
+
+    If there are `borrowed` benchmarks, they replace those of the settings. Raises SettingsError.
+    """
+    defaults, file = default_benchmarks(lanes), path or settings_file(root)
+    settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
+    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings
+
+
+def settings_file(root: Path) -> Path | None:
+    """Return gate.toml of the working tree at `root`, or the pyproject.toml that has settings, or None."""
+    if (root / SETTINGS).exists():
+        return root / SETTINGS
+    project = find_project_table(Path.cwd())
+    return project[0] if project and project[1].gate is not None else None
+
+
+_KINDS: dict[str, type[BaseModel]] = {
+    "asv": Selection,
+    "pytest": Selection,
+    "workload": Benchmark,
+    "script": ScriptBenchmark,
+}
 
 
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
@@ -349,18 +338,15 @@ def _fields(path: Path) -> dict[str, Any]:
 
 def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settings:
     keys = _checked(_Keys, fields)
-    tables = [(_place(number, table), table) for number, table in enumerate(keys.benchmark, start=1)]
-    kinds = [_kind(table, place) for place, table in tables]
-    own = [_checked(Benchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "workload"]
-    borrowed = [_checked(Selection, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind in SUITES]
-    scripts = [
-        _checked(ScriptBenchmark, *table[::-1]) for kind, table in zip(kinds, tables, strict=True) if kind == "script"
-    ]
+    tables = [_benchmark(number, table) for number, table in enumerate(keys.benchmark, start=1)]
+    borrowed = tuple(table for table in tables if isinstance(table, Selection))
+    scripts = {table.name: table for table in tables if isinstance(table, ScriptBenchmark)}
+    own = [table for table in tables if isinstance(table, Benchmark)]
     entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
         benchmarks=_with_thresholds(_by_name(own, () if borrowed or scripts else defaults), keys.thresholds),
-        borrowed=tuple(borrowed),
-        scripts=tuple({script.name: script for script in scripts}.values()),
+        borrowed=borrowed,
+        scripts=tuple(scripts.values()),
         build=keys.build,
         accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
         alarm_rate=keys.alarm_rate,
@@ -382,18 +368,15 @@ def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Mod
         raise SettingsError(reason) from error
 
 
-def _place(number: int, table: dict[str, Any]) -> str:
-    return f"benchmark {table.get('name', number)!r}: "
-
-
-def _kind(table: dict[str, Any], place: str) -> str:
-    """Return the key that says what the table is. Raises SettingsError for two of them."""
-    given = [key for key in _KINDS if key in table]
-    if len(given) > 1:
+def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
+    """Return a [[benchmark]] table. One key says which kind it is. Raises SettingsError."""
+    place = f"benchmark {table.get('name', number)!r}: "
+    kinds = [key for key in _KINDS if key in table] or ["workload"]
+    if len(kinds) > 1:
         raise SettingsError(
-            f"{place}{given[0]}: {table[given[0]]!r} is beside {given[1]}; allowed: one of {one_of(_KINDS)}"
+            f"{place}{kinds[0]}: {table[kinds[0]]!r} is beside {kinds[1]}; allowed: one of {one_of(_KINDS)}"
         )
-    return given[0] if given else "workload"
+    return _checked(_KINDS[kinds[0]], table, place)
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:

@@ -1,14 +1,32 @@
-"""The wrapper's cases that tier 0 counts, and what is counted beside each. Pure."""
+"""The cases that tier 0 counts, of the wrapper and of the user, and what is counted beside each. Pure.
 
+Beside the cases of `dpbench counts --check` the gate counts these of the wrapper:
+
+    buckets       small buckets, so that a small model has several: the order and the overlap of their sums show
+    pieces        buckets so large that lanes pass them on in pieces; shapes alone
+    modes         a forward without gradients, accumulation, interleaved lanes, the loss in the replicas
+    large batch   a path that is taken above some number of items
+    more steps    a hundred further ones: the memory that each keeps, what few of them do, what late ones do more
+    routes        the star, beside the chain that the other cases take
+    dispatch      the default dispatch after it has chosen, in sequence and on threads; threads from the start
+    uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, copies (busy.py)
+    start         modules that the import adds, the construction, the first forward
+    choices       which way the default dispatch chooses
+    projected     the step time on described machines
+    doublings     twice the parameters or the lanes: compared by what that adds to each counter
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode
+from dpbench.cases.names import Mode, borrowed, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.gate.settings import Benchmark
 from dpbench.processes.messages import CountJob
 
 _BATCH, _LARGE_BATCH = 16, 1024
@@ -17,8 +35,32 @@ CPU = ("cpu",) * 4
 _SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 1024}
 """Five buckets for the 11 KiB of ``mlp/tiny``."""
 
+_USERS_LANES = ("cpu", "cpu")
+"""Lanes of a benchmark that leaves its devices to the machine. Its counts then do not depend on the machine."""
+
 MORE_STEPS = 100
 """Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
+
+
+def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
+    """Return the cases by name: those of the wrapper, and the user's own steps.
+
+    Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
+    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named so: the
+    benchmark's name, then the devices in words. A call of a borrowed benchmark is counted by itself.
+    """
+    wrapper = (*plain_cases(), *growth_cases()) if of_the_wrapper else ()
+    names = {case: name_of(case) for case in wrapper}
+    for benchmark in benchmarks:
+        if borrowed(benchmark.workload) is not None:
+            names[benchmark.case(1, _USERS_LANES)] = f"counts {benchmark.name}"
+        elif is_factory(benchmark.workload):
+            lanes = len(benchmark.devices or _USERS_LANES)
+            simulated = tuple(f"sim:{i}" for i in range(lanes))
+            for kind, devices in (("simulated device", simulated), ("CPU lane", ("cpu",) * lanes)):
+                case = benchmark.case(1, devices).model_copy(update={"devices": devices})
+                names.setdefault(case, f"{benchmark.name}, on {lanes} {kind}{'' if lanes == 1 else 's'}")
+    return {name: case for case, name in names.items()}
 
 
 def gate_cases() -> tuple[Case, ...]:
@@ -81,13 +123,8 @@ def _case(
     return Case(variant=variant, workload=workload, batch=batch, devices=devices, mode=mode, threads=1)
 
 
-def wrapper_cases() -> tuple[Case, ...]:
-    """Return all cases of the wrapper."""
-    return (*plain_cases(), *growth_cases())
-
-
 def plain_cases() -> tuple[Case, ...]:
-    """Return the wrapper's cases whose counters are compared one by one. Pure."""
+    """Return the wrapper's cases whose counters are compared one by one."""
     return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
@@ -112,7 +149,7 @@ def doublings() -> tuple[Doubling, ...]:
 
 def growth_cases() -> tuple[Case, ...]:
     """Return the cases whose counters are compared by their growth alone."""
-    return tuple(dict.fromkeys(case for each in doublings() for case in (each.small, each.large)))
+    return tuple(dict.fromkeys(case for doubling in doublings() for case in (doubling.small, doubling.large)))
 
 
 def job_of(case: Case) -> CountJob:

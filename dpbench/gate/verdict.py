@@ -1,248 +1,307 @@
-"""The verdict on one benchmark from its rounds so far: pass, slower, or undecided. Pure.
+"""One verdict from the findings of all tiers, but those that are accepted, tolerated or traded. Pure but for tier 2.
 
-    head / base    1 ................. 1 + tolerated ........
-    slower         |   [------- ratio -------------]            above the tolerated growth, and the interval excludes 1
-    pass       [---|--- ratio ---]         |                    the interval excludes more than the tolerated growth
-    faster   [---] |                       |                    the interval excludes 1; at 95 % if the gain is large
-    undecided  [---|------------- ratio ---|--------]           neither, at the last interim analysis
+The settings file accepts a regression: `apply_accepted`. It tolerates a little work of the host, and a little memory:
+`with_tolerances`. A measured time outvotes counters: `with_trades`. A Python call costs time, but it is no work of a
+device. `_MOST_GROWTH` is 2 %:
 
-The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly.
-"Pass" excludes the tolerated growth at `MISS_RATE`.
+    worse in a case that is timed       the upper bound of head / base      and it grew by      then it is
+    Python calls or lines               below 1                             any number          traded
+    Python calls or lines               below 1.01                          at most 2 %         traded
 
-Three ratios share a benchmark's alarm rate (`ALARM_SHARES`): those of the median block, of the mean step, and of the
-steps late in a round. Each may say slower. The first decides between pass and undecided, since noise makes the others
-too wide. A benchmark does not pass early while one of the others looks slower.
+    worse in any case                   all benchmarks pass, and            and it grew by
+    Python calls, lines, peak memory    one is faster                       at most 2 %         traded
+    any counter that falls as much      one is faster                       at most 2 %         traded
+    in other cases
 
-A gate analyses its rounds several times and stops when they decide. Each such interim analysis is one more chance of
-an error, so they share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of
-it. The other half is for small changes, which need all rounds: when a share t of the budget is over, t^2 of it may be
-spent (Kim and DeMets 1987, power family). The sum stays within the whole rate for any number of analyses and any
-dependence between them (Bonferroni's inequality).
-
-Two rules guard "slower". On all cores the scheduler makes equal processes differ. There the ratio must also be above
-the growth that these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the
-machine does not treat equal code alike: then the verdict is undecided.
+Memory that steps keep is never traded. Without times that decide, such counters beside better ones leave the verdict
+undecided.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, expm1, log, log1p
-from statistics import median
+import time
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime
+from fnmatch import fnmatchcase
+from math import inf
+from typing import TypeVar
 
-from dpbench.gate.judgement import Quantity, TimeJudgement, Verdict
-from dpbench.gate.ratio import PRINTED_RISK, LogEstimate, RoundRatio, estimate
-from dpbench.gate.settings import Benchmark, Cores
-from dpbench.stats.student import t_quantile
+from dpbench.cases.case import Case
+from dpbench.errors import GateError
+from dpbench.gate import words
+from dpbench.gate.benchmarks import Benchmarks
+from dpbench.gate.counters import Trade, is_tolerated, kind_of
+from dpbench.gate.counts import Counters
+from dpbench.gate.history import drifts, measured_false_alarms, read_records, series_of
+from dpbench.gate.judgement import (
+    Accepted,
+    Blame,
+    CounterChange,
+    Drift,
+    Judgement,
+    State,
+    TimeJudgement,
+    Verdict,
+)
+from dpbench.gate.prepare import Prepared
+from dpbench.gate.settings import Benchmark, Tolerances
+from dpbench.gate.times import Times, budget_that_decides
+from dpbench.processes.messages import Timed
+from dpbench.records.record import Environment
 
-MISS_RATE = 0.05
-"""How often a benchmark may pass whose growth is exactly the tolerated one."""
-FIRST_ANALYSIS = 5
-"""Rounds before the first interim analysis."""
+Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)
 
-_MOST_ROUNDS, _FOR_PASS, _FOR_SLOWER = 200, 1.3, 2.4
-"""The rounds beyond which a gate is no gate; and how much longer than an interval of 95 % that of a decision is.
-
-By `alpha_spent_at`, with 5 to 14 rounds: 1.14 to 1.32 for a pass, 1.8 to 4.6 for slower with one to eight benchmarks.
-"""
-_GROWTH = 1.4
-_NINE_IN_TEN = 0.9
-_MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest float is exp(709)
+_LEAST_DIGITS = 7
+_NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
+_PASSING = (Verdict.PASS, Verdict.FASTER)
 
 
-def analysis_rounds() -> Iterator[int]:
-    """Yield the number of rounds at each interim analysis: 5, 7, 10, 14, 19, 27, ..."""
-    rounds = float(FIRST_ANALYSIS)
-    while True:
-        yield round(rounds)
-        rounds *= _GROWTH
+def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, times: Times) -> Judgement:
+    """Return the judgement on all that was counted and measured, and on the history if that was asked for.
 
-
-@dataclass(frozen=True)
-class Analysis:
-    """Interim analysis `number`, from 1 up, when `share` of the budget is over; `share_before` at the one before.
-
-    The last analysis has share 1.
+    Raises GateError if there is no history of this machine.
     """
-
-    number: int
-    share: float = 0.0
-    share_before: float = 0.0
-
-    def __post_init__(self) -> None:
-        assert self.number >= 1
-        assert 0 <= self.share_before <= self.share <= 1
-
-
-def alpha_spent_at(analysis: Analysis, risk: float) -> float:
-    """Return the part of the whole `risk` that an interim analysis may spend."""
-    for_clear_cases = 2.0**-analysis.number
-    for_small_changes = analysis.share**2 - analysis.share_before**2
-    return risk * (for_clear_cases + for_small_changes) / 2
-
-
-@dataclass(frozen=True)
-class Risks:
-    """The error rates of one benchmark over all interim analyses."""
-
-    alarm: float
-    miss: float = MISS_RATE
-
-
-def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
-    """Return the error rates of one of `benchmarks`, which share the alarm rate evenly."""
-    return Risks(alarm_rate / benchmarks)
-
-
-ALARM_SHARES: Mapping[Quantity, float] = {"median": 0.6, "mean": 0.2, "later": 0.2}
-_LOOKS_SLOWER = 0.05
-"""The risk at which a mean or a late growth that excludes no change postpones a pass."""
-_WHY: Mapping[Quantity, str] = {
-    "median": "",
-    "mean": "; it is in the mean of all steps, so a few steps cost much more",
-    "later": "; it is in steps late in a process, so a cost grows with the number of steps",
-}
-
-
-def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at an interim analysis.
-
-    If UNDECIDED, more rounds may decide.
-    """
-    heads, twins = _estimates(rounds)
-    rules = _rules(benchmark, heads, analysis, risks)
-    verdict, quantity, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
-    ratios = {quantity: found.as_ratio() for quantity, found in heads.items()}
-    return TimeJudgement(
-        benchmark=benchmark.name,
+    settings, commits = prepared.settings, prepared.commits
+    today = datetime.fromisoformat(prepared.started_at).date()
+    lasting, of_history = find_drifts(prepared, benchmarks, times.environment)
+    changes, of_counters = apply_accepted(counters.changes, settings.accepted, commits, today)
+    judgements, of_times = apply_accepted(times.judgements, settings.accepted, commits, today)
+    lasting, of_drifts = apply_accepted(lasting, settings.accepted, commits, today)
+    changes = with_tolerances(changes, settings.counts)
+    changes = with_trades(changes, judgements, timed_by(counters.by_name, benchmarks.both))
+    gaps = (counters.gap, prepared.too_busy, words.named("skipped or gone on head", benchmarks.lost))
+    verdict, why = overall_verdict(
+        changes,
+        judgements,
+        lasting,
+        blames=counters.blames,
+        counted_cases=counters.cases,
+        new=[*(benchmark.name for benchmark in benchmarks.new), *counters.new],
+        gap="; ".join(filter(None, gaps)) or None,
+        is_timed=1 in prepared.tiers,
+        compared=bool(counters.cases or judgements or 2 in prepared.tiers),
+    )
+    needs = budget_that_decides(times, prepared.budget_s) if verdict is Verdict.UNDECIDED else None
+    notes = (benchmarks.notes, counters.notes, times.notes, of_history, of_counters, of_times, of_drifts)
+    return Judgement(
         verdict=verdict,
-        why=why,
-        threshold=benchmark.threshold,
-        rounds=len(rounds),
-        looks=analysis.number,
-        cores=rounds[-1].cores,
-        base_step_s=median(each.base_s for each in rounds),
-        head_step_s=median(each.head_s for each in rounds),
-        ratio=ratios["median"],
-        twin=twins["median"].as_ratio(),
-        mean=ratios.get("mean"),
-        later=ratios.get("later"),
-        quantity=quantity,
-        detectable=rules["median"].detectable(heads["median"]),
+        why="; ".join(filter(None, [why, words.named("left out", benchmarks.left_out), needs])),
+        base=prepared.base,
+        head=prepared.head,
+        tiers=prepared.tiers,
+        started_at=prepared.started_at,
+        duration_s=time.monotonic() - prepared.start_s,
+        alarm_rate=settings.alarm_rate,
+        counted_cases=counters.cases,
+        uncounted_cases=counters.uncounted,
+        counters=changes,
+        blames=counters.blames,
+        times=judgements,
+        drifts=lasting,
+        notes=tuple(dict.fromkeys([*prepared.notes, *(note for of_stage in notes for note in of_stage)])),
+        false_alarms=measured_false_alarms(prepared.self_tests, prepared.history.lines, times.environment),
+        environment=times.environment,
     )
 
 
-def rounds_to_decide(judgement: TimeJudgement) -> int | None:
-    """Return about how many rounds more would decide an undecided benchmark; None if over `_MOST_ROUNDS` would.
+def find_drifts(
+    prepared: Prepared, benchmarks: Benchmarks, environment: Environment | None
+) -> tuple[tuple[Drift, ...], tuple[str, ...]]:
+    """Return the lasting steps up in this machine's history, and notes, if tier 2 was asked for.
 
-    The interval's length falls with the square root of the rounds. It must lie below the tolerated growth, or above 1.
+    Raises GateError if there is no history of this machine.
     """
-    ratio, rounds = judgement.decisive, judgement.rounds
-    if ratio is None:
-        return FIRST_ANALYSIS - rounds
-    value, tolerated = log(ratio.value), log1p(judgement.threshold)
-    room, longer = (tolerated - value, _FOR_PASS) if value < tolerated else (value, _FOR_SLOWER)
-    needed = ceil(rounds * (longer * log(ratio.high / ratio.low) / 2 / max(room, 1e-9)) ** 2)
-    return max(1, needed - rounds) if needed <= _MOST_ROUNDS else None
+    if 2 not in prepared.tiers:
+        return (), ()
+    lines = prepared.history.lines
+    here = environment or (lines[-1].environment if lines else None)
+    if here is None:
+        raise GateError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")
+    records, unread = read_records(prepared.results)
+    series, left_out = series_of(lines, records, prepared.repository.dates(), here)
+    thresholds = {benchmark.name: benchmark.threshold for benchmark in benchmarks.both}
+    return drifts(series, thresholds), (*unread, *left_out)
 
 
-def twin_alarms(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> bool:
-    """Whether head's rule would call base's twin slower than base."""
-    _, twins = _estimates(rounds)
-    rules = _rules(benchmark, twins, analysis, risks)
-    return any(rules[quantity].is_slower(found) for quantity, found in twins.items())
+def overall_verdict(
+    counters: Sequence[CounterChange],
+    times: Sequence[TimeJudgement],
+    drifts: Sequence[Drift],
+    *,
+    blames: Sequence[Blame] = (),
+    counted_cases: int = 0,
+    new: Sequence[str] = (),
+    gap: str | None = None,
+    is_timed: bool = True,
+    compared: bool = True,
+) -> tuple[Verdict, str]:
+    """Return the verdict and its reason in one line: what, by how much, and where.
+
+    SLOWER if a regression is neither accepted, tolerated nor traded. Else UNDECIDED if a benchmark is, and is not
+    accepted, if tier 0 has a `gap`, or if nothing is `compared` or `new`. Without times, or if these are undecided,
+    counters that times could trade are UNDECIDED.
+    """
+    worse = [change for change in counters if change.state is State.WORSE]
+    slower, undecided = _not_accepted(times, Verdict.SLOWER), _not_accepted(times, Verdict.UNDECIDED)
+    drifted = [drift for drift in drifts if drift.accepted is None]
+    question = None
+    if (undecided or not is_timed) and _only_times_can_tell(worse, counters):
+        better = sum(change.is_worse is False for change in counters)
+        question = words.only_times_can_tell(worse, better, is_timed=is_timed)
+    open_worse = [] if question else worse
+    if reasons := list(words.regressions(open_worse, slower, drifted, blames, counted_cases)):
+        return Verdict.SLOWER, "; ".join(reasons)
+    nothing = None if compared or new else "nothing was compared"
+    if gaps := list(filter(None, [words.between(undecided), question, gap, nothing])):
+        return Verdict.UNDECIDED, "; ".join(gaps)
+    findings: list[CounterChange | TimeJudgement | Drift] = [*counters, *times, *drifts]
+    accepted = sum(finding.accepted is not None for finding in findings)
+    faster = [time for time in times if time.verdict is Verdict.FASTER]
+    what = words.NOT_WORSE if counted_cases and not is_timed else words.NOT_SLOWER
+    return Verdict.PASS, "; ".join(words.passing(counters, faster, accepted, new, what if compared else ""))
 
 
-_Estimates = Mapping[Quantity, LogEstimate]
+def _not_accepted(times: Sequence[TimeJudgement], verdict: Verdict) -> list[TimeJudgement]:
+    return [time for time in times if time.verdict is verdict and time.accepted is None]
 
 
-def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
-    """Return head's and the twin's estimate of each quantity that all rounds have."""
-    contrasts = {quantity: [getattr(each, quantity) for each in rounds] for quantity in ALARM_SHARES}
-    complete = {quantity: found for quantity, found in contrasts.items() if None not in found}
-    return (
-        {quantity: estimate([each.head for each in found]) for quantity, found in complete.items()},
-        {quantity: estimate([each.twin for each in found]) for quantity, found in complete.items()},
+def apply_accepted(
+    findings: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return the same findings, with `accepted` set if an entry covers them, and notes.
+
+    The `revision` of an entry must be a commit of base..head, or the one that began a drift. Verdicts stay: an accepted
+    benchmark is still slower. A note says of an entry that it would cover a finding if it had not expired, or if its
+    hash were longer.
+    """
+    notes: dict[str, None] = {}
+    marked = [_mark(finding, accepted, commits_in_range, today, notes) for finding in findings]
+    return tuple(marked), tuple(notes)
+
+
+def _mark(
+    finding: Finding, accepted: Sequence[Accepted], commits_in_range: Set[str], today: date, notes: dict[str, None]
+) -> Finding:
+    if not _can_be_accepted(finding):
+        return finding
+    commits = {finding.since_commit} if isinstance(finding, Drift) else commits_in_range
+    reasons = list[str]()
+    for entry in accepted:
+        if not fnmatchcase(finding.benchmark, entry.benchmark) or len(entry.revision) < _LEAST_DIGITS:
+            continue
+        meant = [commit for commit in commits if commit.startswith(entry.revision)]
+        where = f"accepted: {entry.benchmark!r} at {entry.revision}"
+        if len(meant) > 1:
+            reasons.append(f"{where} is ambiguous: {len(meant)} commits of base..head begin so; allowed: more digits")
+        elif meant and today > entry.expires:
+            reasons.append(f"{where} expired on {entry.expires}")
+        elif meant:
+            return finding.model_copy(update={"accepted": entry})
+    notes.update(dict.fromkeys(reasons))
+    return finding
+
+
+def _can_be_accepted(finding: CounterChange | TimeJudgement | Drift) -> bool:
+    """Whether a finding is a regression, or may be one.
+
+    UNDECIDED counts: the entry covers it if it is slower, and it needs no entry if it is not.
+    """
+    if isinstance(finding, TimeJudgement):
+        return finding.verdict in (Verdict.SLOWER, Verdict.UNDECIDED)
+    return not isinstance(finding, CounterChange) or finding.is_worse is not False
+
+
+def with_tolerances(changes: Sequence[CounterChange], tolerances: Tolerances) -> tuple[CounterChange, ...]:
+    """Return the same changes, with `tolerated` set for worse counters that grew by so little."""
+    return tuple(
+        change.model_copy(update={"tolerated": True})
+        if change.is_worse and is_tolerated(change.counter, change.base or 0, change.more, tolerances)
+        else change
+        for change in changes
     )
 
 
-def _verdict(
-    heads: _Estimates, twins: _Estimates, rules: Mapping[Quantity, "_Rule"], *, is_last: bool
-) -> tuple[Verdict, Quantity, str]:
-    """Return the verdict, the quantity on which it rests, and the reason."""
-    slower = [quantity for quantity, found in heads.items() if rules[quantity].is_slower(found)]
-    rule, found = rules["median"], heads["median"]
-    tolerated = f"the tolerated {100 * expm1(rule.tolerated):.3g} %"
-    if slower:
-        if any(rules[quantity].is_off(twins[quantity]) for quantity in slower):
-            why = "base differs from itself as much: this machine does not treat equal code alike"
-            return Verdict.UNDECIDED, slower[0], why
-        return (
-            Verdict.SLOWER,
-            slower[0],
-            f"the growth is above {tolerated}, and the interval excludes no change{_WHY[slower[0]]}",
-        )
-    if found.high(rule.miss_risk) >= rule.tolerated:
-        return Verdict.UNDECIDED, "median", f"it may be no slower, and may be slower by more than {tolerated}"
-    looking = [each for each in heads if each != "median" and rules[each].looks_slower(heads[each])]
-    if looking and not is_last:
-        why = f"the median passes, but more rounds are needed{_WHY[looking[0]]}"
-        return Verdict.UNDECIDED, looking[0], why
-    if rule.says_faster(found) and not looking and not rule.is_off(twins["median"]):
-        return Verdict.FASTER, "median", "the interval excludes no change"
-    return Verdict.PASS, "median", f"the interval excludes more than {tolerated}"
+TimedBy = Mapping[str, tuple[str, ...]]
+"""By the name of a counted case, the benchmarks of tier 1 that time the same workload in the same mode."""
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """The decision rule of one quantity at one interim analysis. `tolerated` is a logarithm."""
-
-    tolerated: float
-    on_all_cores: bool
-    alarm_risk: float
-    miss_risk: float
-
-    def is_slower(self, log_estimate: LogEstimate) -> bool:
-        return log_estimate.low(self.alarm_risk) > 0 and log_estimate.value > self._alarm_above(log_estimate)
-
-    def is_faster(self, log_estimate: LogEstimate) -> bool:
-        return log_estimate.high(self.alarm_risk) < 0
-
-    def says_faster(self, log_estimate: LogEstimate) -> bool:
-        """Whether head is surely faster; for a gain above the tolerated growth the printed interval is sure enough."""
-        is_large = -log_estimate.value > self.tolerated
-        return self.is_faster(log_estimate) or (is_large and log_estimate.high(PRINTED_RISK) < 0)
-
-    def looks_slower(self, log_estimate: LogEstimate) -> bool:
-        return log_estimate.low(_LOOKS_SLOWER) > 0 and log_estimate.value > self.tolerated
-
-    def is_off(self, twin: LogEstimate) -> bool:
-        return self.is_slower(twin) or (self.is_faster(twin) and -twin.value > self._alarm_above(twin))
-
-    def detectable(self, log_estimate: LogEstimate) -> float:
-        """Return the smallest growth, as a share, that is called slower nine times in ten."""
-        seen = max(self._surely_seen(log_estimate), self._alarm_above(log_estimate) + _power_margin(log_estimate))
-        return expm1(min(seen, _MOST_LOG))
-
-    def _alarm_above(self, log_estimate: LogEstimate) -> float:
-        return max(self.tolerated, self._surely_seen(log_estimate)) if self.on_all_cores else self.tolerated
-
-    def _surely_seen(self, log_estimate: LogEstimate) -> float:
-        """Return the smallest growth, as a logarithm, that excludes no change nine times in ten."""
-        return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
-
-
-def _rules(
-    benchmark: Benchmark, quantities: Iterable[Quantity], analysis: Analysis, risks: Risks
-) -> Mapping[Quantity, _Rule]:
-    """Return the rule of each quantity. They share the benchmark's alarm rate."""
-    shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
-    alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)
-    tolerated, on_all_cores, whole = log1p(benchmark.threshold), benchmark.cores is Cores.ALL, sum(shares.values())
+def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> TimedBy:
+    """Return the timed benchmarks of each counted case, by the case's name."""
+    steps = [benchmark for benchmark in benchmarks if benchmark.timed is Timed.STEP]
     return {
-        quantity: _Rule(tolerated, on_all_cores, alarm_risk * share / whole, miss_risk)
-        for quantity, share in shares.items()
+        name: tuple(step.name for step in steps if (step.workload, step.mode) == (case.workload, case.mode))
+        for name, case in cases.items()
     }
 
 
-def _power_margin(log_estimate: LogEstimate) -> float:
-    return t_quantile(_NINE_IN_TEN, log_estimate.degrees) * log_estimate.error
+def with_trades(
+    changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy
+) -> tuple[CounterChange, ...]:
+    """Return the same changes, with `traded_for` set for traded counters.
+
+    All timed benchmarks of a case must allow the trade. A case that no benchmark times is traded too if a traded case
+    grew by as many calls in the same counter: then the times have seen these calls.
+    """
+    by_name = {time.benchmark: time for time in times}
+    own = [
+        _traded(change, [by_name[name] for name in timed.get(change.benchmark, ()) if name in by_name])
+        for change in changes
+    ]
+    most: dict[str, CounterChange] = {}
+    for change in own:
+        if change.traded_for and (change.counter not in most or change.more > most[change.counter].more):
+            most[change.counter] = change
+    seen = [change if timed.get(change.benchmark) else _traded_with(change, most.get(change.counter)) for change in own]
+    return tuple(_traded_for_faster(change, times, seen) for change in seen)
+
+
+def _traded(change: CounterChange, times: Sequence[TimeJudgement]) -> CounterChange:
+    if not _is_open(change, Trade.NOT_SLOWER) or not times or not all(_allows(time, change) for time in times):
+        return change
+    return _for(change, times)
+
+
+def _traded_with(change: CounterChange, other: CounterChange | None) -> CounterChange:
+    if other is None or not _is_open(change, Trade.NOT_SLOWER) or change.more > other.more:
+        return change
+    return change.model_copy(update={"traded_for": other.traded_for})
+
+
+def _traded_for_faster(
+    change: CounterChange, times: Sequence[TimeJudgement], changes: Sequence[CounterChange]
+) -> CounterChange:
+    faster = [time for time in times if time.verdict is Verdict.FASTER]
+    all_pass = all(time.verdict in _PASSING for time in times)
+    can = _is_open(change, Trade.NOT_SLOWER, Trade.FASTER) or _falls_elsewhere(change, changes)
+    return _for(change, faster) if faster and all_pass and can and _growth(change) <= _MOST_GROWTH else change
+
+
+def _falls_elsewhere(change: CounterChange, changes: Sequence[CounterChange]) -> bool:
+    """Whether a worse counter falls in other cases by as much as it grows, and may be traded."""
+    if change.state is not State.WORSE or kind_of(change.counter).trade is Trade.NEVER:
+        return False
+    return sum(other.more for other in changes if other.counter == change.counter) <= 0
+
+
+def _only_times_can_tell(worse: Sequence[CounterChange], changes: Sequence[CounterChange]) -> bool:
+    """Whether times can outvote all worse counters, and other counters are better."""
+    is_any_better = any(change.is_worse is False for change in changes)
+    can_be_traded = (_is_open(change, Trade.NOT_SLOWER) or _falls_elsewhere(change, changes) for change in worse)
+    return bool(worse) and is_any_better and all(can_be_traded)
+
+
+def _is_open(change: CounterChange, *trades: Trade) -> bool:
+    return change.state is State.WORSE and kind_of(change.counter).trade in trades
+
+
+def _for(change: CounterChange, times: Sequence[TimeJudgement]) -> CounterChange:
+    return change.model_copy(update={"traded_for": ", ".join(time.benchmark for time in times)})
+
+
+def _allows(time: TimeJudgement, change: CounterChange) -> bool:
+    if time.verdict not in _PASSING or time.ratio is None:
+        return False
+    return time.ratio.high < 1 or (time.ratio.high < _NOT_SLOWER and _growth(change) <= _MOST_GROWTH)
+
+
+def _growth(change: CounterChange) -> float:
+    """The growth as a share of base's count."""
+    return change.more / change.base if change.base else inf

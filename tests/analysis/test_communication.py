@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.analysis.communication import communication
-from dpbench.gate.scripts import compare_communication
+from dpbench.gate.counts import compare_communication
 from dpbench.records.communication import Issue, Part, RankIssues
 from dpbench.records.counts import Place
 

@@ -13,8 +13,8 @@ import pytest
 from benchmarks import gate_self_test
 from benchmarks.gate_self_test import INJECTED, LOADED, LOOPS, SLOWDOWNS, Setup, Trial, draw_gates, record, result_of
 from dpbench.errors import GateError
-from dpbench.gate import take_round
-from dpbench.gate.false_alarms import EQUAL, measured_false_alarms
+from dpbench.gate import rounds as rounds_module
+from dpbench.gate.history import EQUAL, measured_false_alarms, read_self_tests
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores, Settings
 from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
@@ -32,7 +32,7 @@ CALIBRATING = 2 + 6
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(take_round, "_CPU_SAMPLE_S", 0.001)
+    monkeypatch.setattr(rounds_module, "_CPU_SAMPLE_S", 0.001)
     monkeypatch.setattr(gate_self_test, "DRAWN", 20)
 
 
@@ -212,7 +212,7 @@ def test_the_result_has_the_fields_of_the_files_of_earlier_versions_and_a_gate_c
     assert [each["drawn"]["slower"] for each in found["tested"]] == [0, 0, 0, 20, 20]  # 2 % is below the threshold
     (tmp_path / "gate").mkdir()
     (tmp_path / "gate/self-test-here.json").write_text(json.dumps(found))
-    cited = measured_false_alarms(tmp_path, (), ENVIRONMENT)
+    cited = measured_false_alarms(read_self_tests(tmp_path), (), ENVIRONMENT)
     assert (cited.alarms, cited.of, cited.gates) == (0, 20, "resampled from 30 rounds of the self-test of 2026-11-21")
 
 

@@ -29,9 +29,9 @@ QUICK = """
 import sys
 from dpbench.cli import main
 from dpbench.gate import tier0_cases as cases
-from dpbench.gate import take_round
-from dpbench.gate import verdict
-take_round.BLOCKS, verdict.FIRST_ANALYSIS = 4, 3
+from dpbench.gate import rounds
+from dpbench.gate import time_verdict
+rounds.BLOCKS, time_verdict.FIRST_ANALYSIS = 4, 3
 checked = cases.checked_cases
 cases.checked_cases = lambda: [case for case in checked() if case.workload == "mlp/tiny" and "sim:1" in case.devices]
 cases.gate_cases = cases.growth_cases = tuple

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dpbench.cases.case import Case
-from dpbench.gate.borrowed import LISTER
+from dpbench.gate.benchmarks import LISTER
 from dpbench.processes.count_all import run_jobs
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import CountJob, Listing, Listings, ListJob, ListJobs

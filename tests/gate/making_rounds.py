@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from random import Random
 
-from dpbench.gate.ratio import Contrast, RoundRatio
+from dpbench.gate.rounds import Contrast, RoundRatio, SuiteRound
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.gate.take_round import SuiteRound
 from dpbench.processes.messages import LockstepRound, SideName
 from dpbench.records.record import Outcome
 from tests.records.making import ENVIRONMENT

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.contents import contents, first_change
 from dpbench.gate.revisions import Repository
+from dpbench.gate.sides import contents, first_change
 from tests.cli.repositories import git
 
 

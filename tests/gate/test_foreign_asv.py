@@ -2,7 +2,8 @@
 
 import pytest
 
-from dpbench.gate.borrowed import Chosen, choose, settled
+from dpbench.gate.benchmarks import choose
+from dpbench.gate.counts import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import LIMIT_S, Selection
 from dpbench.measure.borrowed.lent import PEAK_UNIT
@@ -78,9 +79,8 @@ def test_variables_of_the_matrix_are_set_and_those_with_choices_are_noted(tmp_pa
         "asv.conf.json: matrix: env_nobuild: TWO: measured with 'a' alone, of ['a', 'b']",
         "asv.conf.json: matrix: env_nobuild: UNSET: measured with None alone, of [None, 'x']",
     )
-    chosen = Chosen()
-    choose(Selection(asv=".", pattern=True), Listing(), Listing(meant=(Listed(name="b"),), notes=found.notes), chosen)
-    assert chosen.notes[:3] == list(found.notes)
+    listing = Listing(meant=(Listed(name="b"),), notes=found.notes)
+    assert choose(Selection(asv=".", pattern=True), Listing(), listing).notes[:3] == found.notes
 
 
 LIMITS = """
@@ -115,9 +115,9 @@ def test_the_suites_own_limits_count_and_are_named(tmp_path):
 
 @pytest.mark.parametrize(("timeouts_s", "limit_s"), [((), LIMIT_S), ((5, 9), LIMIT_S), ((600, 60), 1200)])
 def test_a_suite_that_allows_more_time_gets_more_for_counts_and_rounds(timeouts_s, limit_s):
-    chosen, listing = Chosen(), Listing(meant=(Listed(name="one", timeouts_s=timeouts_s),))
-    choose(Selection(asv="."), listing, listing, chosen)
-    assert chosen.both["one"].limit_s == limit_s
+    listing = Listing(meant=(Listed(name="one", timeouts_s=timeouts_s),))
+    (one,) = choose(Selection(asv="."), listing, listing).both
+    assert one.limit_s == limit_s
 
 
 ONE, FAILS = Listed(name="one"), Listed(name="one", refused="ValueError")
@@ -142,18 +142,16 @@ SKIPPED = Listed(name="one", refused="skips it", is_skipped=True)
     ],
 )
 def test_what_is_lost_and_what_is_left_out(base, head, lost, left_out):
-    chosen = Chosen()
-    choose(Selection(asv=".", pattern=True), Listing(meant=base), Listing(meant=head), chosen)
-    assert (chosen.lost, chosen.left_out) == (lost, left_out)
+    chosen = choose(Selection(asv=".", pattern=True), Listing(meant=base), Listing(meant=head))
+    assert (list(chosen.lost), list(chosen.left_out)) == (lost, left_out)
     assert all(any(name in note for note in chosen.notes) for name in (*lost, *left_out))
 
 
 def test_files_that_do_not_import_are_left_out_too():
-    chosen = Chosen()
     old, new = Listing(meant=(ONE,), problems=("KeyError: 1",)), Listing(meant=(ONE,), problems=("SyntaxError: x",))
-    choose(Selection(asv=".", pattern=True), old, new, chosen)
-    assert chosen.left_out == ["SyntaxError: x"]
-    assert chosen.notes == ["base: not read: KeyError: 1", "head: not read: SyntaxError: x"]
+    chosen = choose(Selection(asv=".", pattern=True), old, new)
+    assert chosen.left_out == ("SyntaxError: x",)
+    assert chosen.notes == ("base: not read: KeyError: 1", "head: not read: SyntaxError: x")
 
 
 PEAKS = """

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code, plants
-from dpbench.gate.tier0 import compare_records, counted_cases
-from dpbench.gate.tier0_cases import job_of
+from dpbench.gate.counts import compare_records
+from dpbench.gate.tier0_cases import counted_cases, job_of
 from dpbench.processes.count_all import run_jobs
 from tests.simulated import needs_simulator
 

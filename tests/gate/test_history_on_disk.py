@@ -209,7 +209,7 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
 
 def test_the_line_of_a_gate_has_the_benchmarks_that_were_measured():
     found = judged("slower", times=(time("a", "slower", ratio=ratio(1.2)), unmeasured("b", "undecided"), time("c")))
-    line = history_line(found, {"a": "case of a", "c": "case of c"}, {"a": True}, ENVIRONMENT)
+    line = history_line(found, {"a": "case of a", "c": "case of c"}, {"a": True})
     assert (line.verdict, line.started_at, line.environment) == (Verdict.SLOWER, found.started_at, ENVIRONMENT)
     assert (line.base_commit, line.head_commit) == (found.base.commit, found.head.commit)
     a, c = line.benchmarks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.gate.verdict import FIRST_ANALYSIS, Analysis, alpha_spent_at, analysis_rounds
+from dpbench.gate.time_verdict import FIRST_ANALYSIS, Analysis, alpha_spent_at, analysis_rounds
 
 
 def test_gaps_between_interim_analyses_grow():

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from dpbench.gate.ratio import RoundRatio, estimate, ratio_of
+from dpbench.gate.rounds import RoundRatio, ratio_of
+from dpbench.gate.time_verdict import estimate
 from tests.gate.making_rounds import lockstep_round
 
 

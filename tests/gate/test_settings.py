@@ -9,10 +9,9 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.variants import VariantName
 from dpbench.gate.judgement import Accepted
-from dpbench.gate.prepare import SETTINGS, _settings_file
-from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import (
     DEFAULT_BENCHMARKS,
+    SETTINGS,
     Benchmark,
     Cores,
     Settings,
@@ -20,6 +19,7 @@ from dpbench.gate.settings import (
     default_benchmarks,
     load_settings,
     parse_share,
+    settings_file,
 )
 from dpbench.processes.messages import Timed
 from tests.cli.repositories import git
@@ -253,15 +253,15 @@ def test_a_benchmark_made_in_python_is_checked_like_one_of_a_file() -> None:
 def test_without_gate_toml_the_settings_are_those_of_pyproject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(tmp_path, "init", "--quiet")
     monkeypatch.chdir(tmp_path)
-    repository, project = Repository(tmp_path), tmp_path / "pyproject.toml"
-    assert _settings_file(repository) is None
+    project = tmp_path / "pyproject.toml"
+    assert settings_file(tmp_path) is None
     project.write_text("[tool.dpbench]\n")
-    assert _settings_file(repository) is None
+    assert settings_file(tmp_path) is None
     project.write_text("[tool.dpbench.gate]\n")
-    assert _settings_file(repository) == Path("pyproject.toml")
+    assert settings_file(tmp_path) == Path("pyproject.toml")
     (tmp_path / SETTINGS.parent).mkdir()
     (tmp_path / SETTINGS).touch()
-    assert _settings_file(repository) == repository.root / SETTINGS
+    assert settings_file(tmp_path) == tmp_path / SETTINGS
 
 
 def test_the_budget_may_be_the_settings_own(tmp_path):

@@ -1,239 +1,426 @@
-"""The verdict on one benchmark: where it changes, and how often it is wrong."""
+"""One verdict from the findings of all tiers: which are accepted, which are traded, and what is left."""
 
-from math import exp, expm1, log, log1p, sqrt
-from random import Random
+from datetime import date
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
-from dpbench.gate.judgement import Verdict
-from dpbench.gate.settings import Cores
-from dpbench.gate.tier1 import measure_times, verdict_of
-from dpbench.gate.verdict import ALARM_SHARES, MISS_RATE, Analysis, Risks, alpha_spent_at, judge, risks_for, twin_alarms
-from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of, rounds_with
+from dpbench.cases.names import Mode
+from dpbench.gate import prepare, sides, times
+from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
+from dpbench.gate.prepare import GateRequest
+from dpbench.gate.run import run_gate
+from dpbench.gate.settings import Benchmark, Settings, Tolerances
+from dpbench.gate.times import Times
+from dpbench.gate.verdict import apply_accepted, overall_verdict, timed_by, with_trades
+from dpbench.gate.words import headline
+from dpbench.processes.messages import CountJobs, CountRecords
+from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.record import Outcome
+from tests.cli.repositories import git
+from tests.fakes import ended
+from tests.gate.test_counts import CASE
+from tests.records.making import ENVIRONMENT
+from tests.report.gate.making_gate import counter, drift, judged, time, unmeasured
 
-ALARM_RISK = 0.002
-RISKS = Risks(ALARM_RISK)
-COUNT = 6
-TOLERATED = log1p(0.03)
-
-
-def reach(half, risk, analysis=1, count=COUNT):
-    """Half the interval of `count` rounds that are `half` above or below their mean."""
-    error = half * sqrt(count / (count - 1)) / sqrt(count)
-    return stats.t.ppf(1 - alpha_spent_at(Analysis(analysis), risk), count - 1) * error
-
-
-def verdict(rounds, analysis=1, threshold=0.03, cores=Cores.ONE):
-    return judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS).verdict
+ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 
 
-def test_the_risk_is_shared_by_the_benchmarks():
-    assert risks_for(0.01, 4) == Risks(0.0025, MISS_RATE)
+DOUBLE = TimeRatio(value=1.98, low=1.9, high=2.1)
 
 
-def test_a_judgement_has_everything_that_was_measured():
-    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), Analysis(2), RISKS)
-    assert (found.benchmark, found.rounds, found.looks, found.cores, found.threshold) == ("wide", COUNT, 2, "1", 0.03)
-    assert found.base_step_s == pytest.approx(STEP_S)
-    assert found.head_step_s == pytest.approx(STEP_S * 1.05)
-    assert found.ratio.value == pytest.approx(1 + expm1(0.05))
-    assert found.twin.value == pytest.approx(1 + expm1(0.001))
-    assert found.ratio.low < found.ratio.value < found.ratio.high
-    assert "3 %" in found.why
+def test_no_findings_pass():
+    assert overall_verdict((), (), ()) == (Verdict.PASS, "nothing is slower")
 
 
-@pytest.mark.parametrize("analysis", [1, 3])
-def test_slower_begins_where_the_interval_excludes_no_change(analysis):
-    """The tolerance is so small that only the interval decides."""
-    edge = reach(0.01, ALARM_RISK, analysis)
-    assert verdict(rounds_of(edge + 1e-6, 0.01), analysis, threshold=0.001) is Verdict.SLOWER
-    assert verdict(rounds_of(edge - 1e-6, 0.01), analysis, threshold=0.001) is Verdict.UNDECIDED
-
-
-def test_slower_begins_above_the_tolerated_growth():
-    """The noise is so small that the interval excludes no change in both cases."""
-    assert verdict(rounds_of(TOLERATED + 1e-6, 1e-5)) is Verdict.SLOWER
-    assert verdict(rounds_of(TOLERATED - 1e-8, 1e-5)) is Verdict.UNDECIDED
-
-
-@pytest.mark.parametrize("analysis", [1, 3])
-def test_pass_begins_where_the_interval_excludes_the_tolerated_growth(analysis):
-    edge = TOLERATED - reach(0.01, MISS_RATE, analysis)
-    assert verdict(rounds_of(edge - 1e-6, 0.01), analysis) is Verdict.PASS
-    assert verdict(rounds_of(edge + 1e-6, 0.01), analysis) is Verdict.UNDECIDED
-
-
-@pytest.mark.parametrize(("quantity", "words"), [("mean", "few steps"), ("later", "number of steps")])
-def test_a_mean_or_late_growth_alone_is_slower_and_the_reason_names_it(quantity, words):
-    rounds = rounds_with(quantity, 0.05, 0.001)
-    found = judge(benchmark(), rounds, Analysis(1), RISKS)
-    assert (found.verdict, found.quantity, found.decisive.value) == ("slower", quantity, pytest.approx(exp(0.05)))
-    assert words in found.why
-    assert judge(benchmark(), rounds_with(quantity, 0.029, 0.001), Analysis(1), RISKS).verdict is Verdict.PASS
-    off = judge(benchmark(), rounds_with(quantity, 0.05, 0.001, twin=0.05), Analysis(1), RISKS)
-    assert off.verdict is Verdict.UNDECIDED
-    assert twin_alarms(benchmark(), rounds_with(quantity, 0.0, 0.001, twin=0.05), Analysis(1), RISKS)
-
-
-def test_a_mean_that_looks_slower_postpones_a_pass_until_the_last_analysis():
-    rounds = rounds_with("mean", 0.05, 0.05)
-    assert judge(benchmark(), rounds, Analysis(1), RISKS).verdict is Verdict.UNDECIDED
-    assert judge(benchmark(), rounds, Analysis(2, 1.0), RISKS).verdict is Verdict.PASS
-
-
-def test_three_ratios_share_the_alarm_rate_and_one_alone_has_it_all():
-    assert sum(ALARM_SHARES.values()) == pytest.approx(1)
-    edge = reach(0.01, ALARM_RISK)
-    wider = reach(0.01, ALARM_RISK * ALARM_SHARES["median"])
-    between = (edge + wider) / 2
-    alone = rounds_of(between, 0.01)
-    beside = [
-        one.model_copy(update={"mean": two.mean, "later": two.later})
-        for one, two in zip(alone, rounds_with("mean", 0, 0), strict=True)
-    ]
-    assert verdict(alone, threshold=0.001) is Verdict.SLOWER
-    assert verdict(beside, threshold=0.001) is Verdict.UNDECIDED
-
-
-def test_faster_begins_where_the_interval_excludes_no_change():
-    edge = -reach(0.001, ALARM_RISK)
-    assert verdict(rounds_of(edge - 1e-6, 0.001)) is Verdict.FASTER
-    assert verdict(rounds_of(edge + 1e-6, 0.001)) is Verdict.PASS
-
-
-def test_a_gain_above_the_tolerated_growth_is_faster_if_the_printed_interval_says_so():
-    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.02)) is Verdict.FASTER
-    assert verdict(rounds_of(-TOLERATED + 1e-6, 0.02)) is Verdict.PASS
-    printed = 0.025
-    widest = (TOLERATED + 1e-6) / (stats.t.ppf(1 - printed, COUNT - 1) / sqrt(COUNT - 1))
-    assert verdict(rounds_of(-TOLERATED - 1e-6, 0.999 * widest)) is not Verdict.PASS
-    assert verdict(rounds_of(-TOLERATED - 1e-6, 1.001 * widest)) is not Verdict.FASTER
-    assert verdict(rounds_of(-0.05, 0.001, twin=-0.05)) is Verdict.PASS  # base differs from itself as much
-
-
-def test_equal_times_without_any_noise_pass():
-    assert verdict([ratio(0.0)] * 5) is Verdict.PASS
-    assert verdict([ratio(0.2)] * 5) is Verdict.SLOWER
-
-
-@pytest.mark.parametrize("twin", [0.2, -0.2])
-def test_a_twin_that_is_off_makes_slower_undecided(twin):
-    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), Analysis(1), RISKS)
-    assert found.verdict is Verdict.UNDECIDED
-    assert "base differs from itself" in found.why
-    assert verdict(rounds_of(0.0, 0.001, twin=twin)) is Verdict.PASS
-
-
-@pytest.mark.parametrize("twin", [0.025, -0.025])
-def test_a_twin_within_the_tolerated_growth_is_not_off(twin):
-    assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.0001)) is Verdict.SLOWER
-
-
-@pytest.mark.parametrize("twin", [0.1, -0.1])
-def test_a_twin_whose_difference_is_within_its_noise_is_not_off(twin):
-    assert verdict(rounds_of(0.2, 0.001, twin=twin, twin_half=0.3)) is Verdict.SLOWER
-
-
-def test_a_twin_alarms_where_head_would():
-    assert twin_alarms(benchmark(), rounds_of(0.0, 0.001, twin=0.2), Analysis(1), RISKS)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=-0.2), Analysis(1), RISKS)
-    assert not twin_alarms(benchmark(), rounds_of(0.2, 0.001, twin=0.02), Analysis(1), RISKS)
-
-
-def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
-    """On one core the same rounds are slower: the interval excludes 1."""
-    half = 0.02
-    error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
-    seen = reach(half, ALARM_RISK) + stats.t.ppf(0.9, COUNT - 1) * error
-    assert seen > TOLERATED
-    between = (reach(half, ALARM_RISK) + seen) / 2
-    assert verdict(rounds_of(between, half)) is Verdict.SLOWER
-    assert verdict(rounds_of(between, half), cores=Cores.ALL) is Verdict.UNDECIDED
-    assert verdict(rounds_of(seen + 1e-6, half), cores=Cores.ALL) is Verdict.SLOWER
-    assert verdict(rounds_of(TOLERATED + 1e-6, 1e-5), cores=Cores.ALL) is Verdict.SLOWER
-
-
-@pytest.mark.parametrize("cores", Cores)
-@pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
-def test_the_detectable_growth_is_called_slower_nine_times_in_ten(cores, half):
-    """A mean at `detectable` scatters by its standard error. The rule meets its lower tenth."""
-    found = judge(benchmark(cores=cores), rounds_of(0.0, half), Analysis(1), RISKS)
-    error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
-    low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
-    assert verdict(rounds_of(low_nine_times_in_ten + 1e-6, half), cores=cores) is Verdict.SLOWER
-    assert verdict(rounds_of(low_nine_times_in_ten - 1e-6, half), cores=cores) is not Verdict.SLOWER
-    assert found.detectable > 0.03
-
-
-@given(
-    contrasts=st.lists(st.floats(-2, 2), min_size=2, max_size=12),
-    twins=st.lists(st.floats(-2, 2), min_size=12, max_size=12),
-    threshold=st.floats(1e-6, 10),
-    analysis=st.integers(1, 20),
-    cores=st.sampled_from(Cores),
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (
+            ((counter(), counter(counter="x"), counter(benchmark="b")), (), ()),
+            "3 counters are worse in 2 of 4 counted cases: forward operators 2,000 -> 2,001",
+        ),
+        (((), (time("a", "slower"), time("b"), time("c", "slower")), ()), "a by 1.0 %, c by 1.0 %"),
+        (((), [time(name, "slower") for name in "abcde"], ()), "a by 1.0 %, b by 1.0 %, c by 1.0 % and 2 more"),
+        (((), (), (drift(),)), "drifted: drifting"),
+        (
+            ((counter(),), (time("a", "slower"), time("b", "undecided")), (drift(),)),
+            "a by 1.0 %; 1 counter is worse in 1 of 4 counted cases (counts tuned mlp/tiny): "
+            "forward operators 2,000 -> 2,001; drifted: drifting",
+        ),
+    ],
 )
-def test_a_ratio_below_1_is_never_slower_and_one_above_the_tolerance_never_passes(
-    contrasts, twins, threshold, analysis, cores
-):
-    rounds = [ratio(contrast, twin) for contrast, twin in zip(contrasts, twins, strict=False)]
-    found = judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS)
-    if found.ratio.value < 1:
-        assert found.verdict is not Verdict.SLOWER
-    if found.ratio.value > 1 + threshold * (1 + 1e-9):
-        assert found.verdict is not Verdict.PASS
+def test_every_regression_is_named(found, why):
+    assert overall_verdict(*found, counted_cases=4) == (Verdict.SLOWER, why)
 
 
-SUITES, ALARM_RATE, BENCHMARKS = 2000, 0.02, 3
+def test_the_first_counter_whose_code_is_known_is_named_with_it():
+    what = {"what": "f", "function": "forward", "lines": (7,), "text": "f()", "base": 0, "head": 1}
+    blame = Blame(benchmark="x", counter="y", causes=(Cause(file="a/b.py", **what),))
+    found = counter(), counter(3, 4, benchmark="x", counter="y")
+    assert overall_verdict(found, (), (), blames=(blame,))[1].endswith("cases: y 3 -> 4, in forward at a/b.py:7")
 
 
-def verdicts(draws, suites, seed, budget_s=10.5):
-    """Yield the verdicts of gates over benchmarks that draw so.
-
-    A round takes 1 s; the budget allows three analyses.
-    """
-    rng = Random(seed)
-    suite = [benchmark(f"b{number}") for number in range(len(draws))]
-    for _ in range(suites):
-        take = ScriptedTake({each.name: draw(rng) for each, draw in zip(suite, draws, strict=True)})
-        found = measure_times(suite, take, alarm_rate=ALARM_RATE, budget_s=budget_s, clock=take.clock)
-        yield verdict_of(found.judgements)
-
-
-def student_3(rng):
-    return rng.gauss(0.0, 1.0) / sqrt(rng.gammavariate(1.5, 2.0) / 3)
+@pytest.mark.parametrize(
+    ("verdict", "fields", "why"),
+    [
+        ("slower", {"quantity": "mean", "mean": DOUBLE}, "a by 98.0 % in the mean"),
+        ("slower", {"quantity": "later", "later": DOUBLE}, "a by 98.0 % in later steps"),
+        ("slower", {"mean": DOUBLE}, "a by 1.0 %"),
+        ("undecided", {}, "a by +0.0 % to +2.0 %"),
+        ("undecided", {"quantity": "mean", "mean": DOUBLE}, "a by +90.0 % to +110.0 % in the mean"),
+    ],
+)
+def test_the_quantity_that_decided_is_named_with_its_own_size(verdict, fields, why):
+    assert overall_verdict((), (time("a", verdict, **fields), time("b")), ()) == (verdict, why)
 
 
-@pytest.mark.parametrize("draw", [None, student_3])
-def test_equal_code_is_called_slower_at_most_at_the_alarm_rate(draw):
-    """Measured: 25 of 2,000 suites, and 15 with heavy tails.
-
-    40 are allowed. Far fewer would mean that the rule is blunter than needed. The noise is so large that the tolerance
-    prevents no alarm.
-    """
-    equal = [lambda rng: noisy(rng, 0.0, 0.06, draw)] * BENCHMARKS
-    found = list(verdicts(equal, SUITES, seed=7)).count(Verdict.SLOWER)
-    assert 5 <= found <= ALARM_RATE * SUITES
+def test_an_undecided_benchmark_without_times_is_named():
+    assert overall_verdict((), (unmeasured("a", "undecided"),), ()) == (Verdict.UNDECIDED, "a not measured")
 
 
-def test_5_percent_with_a_spread_of_1_percent_is_found_in_nine_gates_of_ten():
-    slower = [lambda rng: noisy(rng, 0.05), *[noisy] * (BENCHMARKS - 1)]
-    found = list(verdicts(slower, 300, seed=8))
-    assert found.count(Verdict.SLOWER) >= 270
+def test_a_tier_0_that_counted_nothing_is_undecided_with_its_reason_and_hides_no_regression():
+    gap = "tier 0 counted none of 2 cases"
+    assert overall_verdict((), (time("a"),), (), gap=gap) == (Verdict.UNDECIDED, gap)
+    both = overall_verdict((), (time("a", "undecided"),), (), gap=gap)
+    assert both == (Verdict.UNDECIDED, f"a by +0.0 % to +2.0 %; {gap}")
+    assert overall_verdict((counter(),), (), (), gap=gap)[0] is Verdict.SLOWER
 
 
-def test_exactly_the_tolerated_growth_passes_at_most_at_the_miss_rate():
-    """78 of 2,000 suites; 100 are allowed."""
-    found = list(verdicts([lambda rng: noisy(rng, TOLERATED, 0.01)], SUITES, seed=11)).count(Verdict.PASS)
-    assert 0.03 * SUITES <= found <= 0.05 * SUITES
+def test_new_benchmarks_pass_and_are_named_and_claim_nothing_alone():
+    named = "new, with nothing to hold it against: a, b"
+    assert overall_verdict((), (time("c"),), (), new="ab") == (Verdict.PASS, f"nothing is slower; {named}")
+    assert overall_verdict((), (), (), new="ab", compared=False) == (Verdict.PASS, named)
+    assert overall_verdict((), (time("c", "slower"),), (), new="ab") == (Verdict.SLOWER, "c by 1.0 %")
 
 
-def test_faster_code_passes():
-    faster = [lambda rng: noisy(rng, -0.2)] * BENCHMARKS
-    assert set(verdicts(faster, 100, seed=9)) == {Verdict.PASS}
+@pytest.mark.parametrize("is_worse", [False, None])
+def test_counters_that_are_not_worse_pass(is_worse):
+    assert overall_verdict((counter(is_worse=is_worse),), (), ())[0] is Verdict.PASS
 
 
-def test_log_of_a_growth_is_that_of_the_ratio():
-    assert judge(benchmark(), [ratio(log(1.5))] * 3, Analysis(1), RISKS).ratio.value == pytest.approx(1.5)
+def test_accepted_regressions_pass_and_are_counted():
+    found = (counter(accepted=ENTRY),), (time("a", "slower", accepted=ENTRY),), (drift(accepted=ENTRY),)
+    assert overall_verdict(*found) == (Verdict.PASS, "nothing is slower but what is accepted (3)")
+    assert overall_verdict((), (time("a", "undecided", accepted=ENTRY),), ())[0] is Verdict.PASS
+    assert overall_verdict((), (*found[1], time("b", "slower")), ()) == (Verdict.SLOWER, "b by 1.0 %")
+
+
+COMMIT, OTHER_COMMIT = "1f2e3d4" + "a" * 33, "1f2e3d4" + "b" * 33
+TODAY = date(2027, 1, 31)
+
+
+def entry(benchmark: str = "wide", revision: str = COMMIT, expires: date = TODAY) -> Accepted:
+    return Accepted(benchmark=benchmark, revision=revision, reason="so", expires=expires)
+
+
+def slower(benchmark: str = "wide", verdict: Verdict = Verdict.SLOWER) -> TimeJudgement:
+    return TimeJudgement(benchmark=benchmark, verdict=verdict, why="", threshold=0.03, rounds=5, looks=1, cores="0")
+
+
+def change(benchmark: str, is_worse: bool | None) -> CounterChange:
+    return CounterChange(benchmark=benchmark, counter="forward.copies", base=1, head=2, is_worse=is_worse)
+
+
+def drift_since(since_commit: str) -> Drift:
+    return Drift(benchmark="wide", before_s=1, after_s=1.1, since_commit=since_commit, since="2027-01-01", points=8)
+
+
+def test_an_entry_covers_its_benchmark_and_no_other_and_the_verdict_stays() -> None:
+    found = (slower("wide"), slower("narrow"))
+    covered, notes = apply_accepted(found, [entry()], {COMMIT}, TODAY)
+    assert covered == (found[0].model_copy(update={"accepted": entry()}), found[1])
+    assert covered[0].verdict is Verdict.SLOWER
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covers"), [("*", True), ("wi?e", True), ("w*", True), ("Wide", False), ("wid", False)]
+)
+def test_benchmarks_are_matched_as_file_names_are(pattern: str, covers: bool) -> None:
+    (found,), _ = apply_accepted([slower()], [entry(pattern)], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+@pytest.mark.parametrize(
+    ("revision", "covers"),
+    [(COMMIT, True), (COMMIT[:8], True), (COMMIT[:7], True), (COMMIT[:6], False), ("f" * 40, False), ("", False)],
+)
+def test_a_revision_is_a_commit_of_the_range_or_its_beginning(revision: str, covers: bool) -> None:
+    (found,), notes = apply_accepted([slower()], [entry(revision=revision)], {COMMIT, "0" * 40}, TODAY)
+    assert (found.accepted is not None) is covers
+    assert notes == ()
+
+
+def test_a_beginning_of_two_commits_covers_nothing_and_is_one_note() -> None:
+    found, notes = apply_accepted([slower(), slower()], [entry(revision=COMMIT[:7])], {COMMIT, OTHER_COMMIT}, TODAY)
+    assert [each.accepted for each in found] == [None, None]
+    assert notes == (
+        "accepted: 'wide' at 1f2e3d4 is ambiguous: 2 commits of base..head begin so; allowed: more digits",
+    )
+
+
+def test_an_entry_holds_on_its_last_day_and_is_a_note_after_it() -> None:
+    old = entry(expires=date(2027, 1, 30))
+    assert apply_accepted([slower()], [entry()], {COMMIT}, TODAY)[0][0].accepted == entry()
+    (found,), notes = apply_accepted([slower()], [old], {COMMIT}, TODAY)
+    assert found.accepted is None
+    assert notes == (f"accepted: 'wide' at {COMMIT} expired on 2027-01-30",)
+
+
+def test_an_expired_entry_is_no_note_if_another_holds_or_nothing_would_be_covered() -> None:
+    old = entry(expires=date(2027, 1, 30))
+    (found,), notes = apply_accepted([slower()], [old, entry("*")], {COMMIT}, TODAY)
+    assert (found.accepted, notes) == (entry("*"), ())
+    assert apply_accepted([slower()], [old], {OTHER_COMMIT}, TODAY)[1] == ()
+    assert apply_accepted([slower("narrow")], [old], {COMMIT}, TODAY)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "covers"),
+    [(Verdict.SLOWER, True), (Verdict.UNDECIDED, True), (Verdict.PASS, False), (Verdict.BROKEN, False)],
+)
+def test_only_slower_and_undecided_benchmarks_can_be_accepted(verdict: Verdict, covers: bool) -> None:
+    (found,), _ = apply_accepted([slower(verdict=verdict)], [entry()], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+@pytest.mark.parametrize(("is_worse", "covers"), [(True, True), (None, True), (False, False)])
+def test_counters_are_covered_unless_they_are_better(is_worse: bool | None, covers: bool) -> None:
+    (found,), _ = apply_accepted([change("counts tuned|mlp", is_worse)], [entry("counts *")], {COMMIT}, TODAY)
+    assert (found.accepted is not None) is covers
+
+
+def test_a_drift_is_covered_by_the_commit_that_began_it_also_outside_the_range() -> None:
+    found, notes = apply_accepted(
+        [drift_since(COMMIT), drift_since(OTHER_COMMIT)], [entry(revision=COMMIT[:8])], {OTHER_COMMIT}, TODAY
+    )
+    assert [each.accepted is not None for each in found] == [True, False]
+    assert notes == ()
+
+
+CALLS, OTHER = "forward.python_calls", "counts convnet/tiny cpu*4"
+TIMED = {"counts mlp/tiny cpu*4": ("a", "b"), "counts x": ("c",), OTHER: ()}
+
+
+def calls(base=1000, head=1001, benchmark="counts mlp/tiny cpu*4", **fields):
+    return counter(base, head, benchmark=benchmark, **{"counter": CALLS, **fields})
+
+
+def timed(name, high, verdict="pass"):
+    return time(name, verdict, ratio=TimeRatio(value=high - 0.01, low=high - 0.02, high=high))
+
+
+def traded(changes, times):
+    found = with_trades(changes, times, TIMED)
+    assert [each.model_copy(update={"traded_for": None}) for each in found] == list(changes)
+    return [each.traded_for for each in found]
+
+
+@pytest.mark.parametrize(
+    ("change", "a", "b", "is_traded"),
+    [
+        (calls(), 0.96, 0.97, True),
+        (calls(1000, 2000), 0.99, 0.99, True),  # faster: any number of calls
+        (calls(None, 3), 0.99, 0.99, True),
+        (calls(), 1.009, 0.96, True),
+        (calls(1000, 1020), 1.009, 1.009, True),  # as fast: 2 % more calls
+        (calls(1000, 1021), 1.009, 1.009, False),
+        (calls(1000, 1021), 1.0, 0.9, False),  # the bound excludes an equal time only below 1
+        (calls(None, 3), 1.005, 1.005, False),
+        (calls(), 1.01, 0.9, False),
+        (calls(), 0.9, 1.02, False),  # every timed benchmark of the case must allow it
+        *(
+            (calls(counter=name), 0.9, 0.9, False)
+            for name in ("forward.operators", "forward.kernels", "forward.allocations")
+        ),
+        (calls(counter="backward.copies.sim:0->sim:1.size_bytes"), 0.9, 0.9, False),
+        (calls(counter="forward.host_calls.synchronize"), 0.9, 0.9, False),
+        (calls(counter="forward.peak_bytes.sim:0"), 0.9, 0.9, False),
+        (calls(1001, 1000, is_worse=False), 0.9, 0.9, False),
+        (calls(accepted=ENTRY), 0.9, 0.9, False),
+    ],
+)
+def test_only_a_time_that_is_not_longer_outvotes_python_calls(change, a, b, is_traded):
+    assert traded([change], [timed("a", a), timed("b", b)]) == ["a, b" if is_traded else None]
+
+
+@pytest.mark.parametrize("verdict", ["slower", "undecided"])
+def test_a_time_that_did_not_pass_outvotes_nothing(verdict):
+    assert traded([calls()], [timed("a", 0.9, verdict), timed("b", 0.9)]) == [None]
+
+
+def test_tier_0_alone_trades_nothing():
+    assert traded([calls()], []) == [None]
+    assert traded([calls(), calls(benchmark=OTHER)], [unmeasured("a", "pass"), timed("b", 0.9)]) == [None, None]
+
+
+def test_a_case_without_times_is_traded_for_calls_that_other_times_have_seen():
+    times = [timed("a", 0.9), timed("b", 0.9)]
+    assert traded([calls(50, 52), calls(10, 12, OTHER)], times) == ["a, b", "a, b"]
+    assert traded([calls(50, 52), calls(10, 13, OTHER)], times) == ["a, b", None]
+    assert traded([calls(10, 12, OTHER)], times) == [None]
+    assert traded([calls(50, 52), calls(10, 12, OTHER, counter="backward.python_calls")], times) == ["a, b", None]
+    assert traded([calls(50, 52), calls(10, 11, "counts x")], [*times, timed("c", 1.02)]) == ["a, b", None]
+
+
+def test_a_case_is_timed_by_the_benchmarks_of_its_workload_in_its_mode():
+    same, infer = (
+        Benchmark(name=name, workload="mlp/tiny", batch=64, devices="cpu*4", mode=mode, threshold=0.03)
+        for name, mode in (("same", Mode.TRAIN), ("infer", Mode.INFER))
+    )
+    other = same.model_copy(update={"name": "other", "workload": "mlp/small"})
+    assert timed_by({"counted": CASE}, [same, infer, other]) == {"counted": ("same",)}
+
+
+def test_the_verdict_says_traded_and_passes_only_if_nothing_else_is_worse():
+    times = [timed("a", 0.95), timed("b", 0.95)]
+    verdict, why = overall_verdict(with_trades([calls()], times, TIMED), times, ())
+    assert (verdict, why) == (
+        "pass",
+        "nothing is slower; the step times are not longer, with 1 more in forward.python_calls",
+    )
+    with_operator = with_trades([calls(), calls(counter="forward.operators")], times, TIMED)
+    assert overall_verdict(with_operator, times, ()) == (
+        "slower",
+        "1 counter is worse in 1 of 1 counted cases (counts mlp/tiny cpu*4): forward.operators 1,000 -> 1,001",
+    )
+
+
+FASTER = [timed("a", 0.9, "faster"), timed("b", 1.009)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_traded"),
+    [
+        ([calls(100, 102, OTHER)], [True]),  # no benchmark times this case
+        ([calls(100, 103, OTHER)], [False]),
+        ([calls(counter="forward.python_lines", benchmark=OTHER)], [True]),
+        ([calls(counter="forward.operators", benchmark=OTHER)], [False]),
+        (
+            [calls(counter="forward.operators"), calls(90, 89, OTHER, counter="forward.operators", is_worse=False)],
+            [1, 0],
+        ),
+        ([calls(counter="forward.operators"), calls(90, 89, OTHER, counter="forward.kernels", is_worse=False)], [0, 0]),
+        ([calls(100, 103, counter="forward.x"), calls(90, 1, OTHER, counter="forward.x", is_worse=False)], [0, 0]),
+        ([calls(counter="kept.malloc_bytes"), calls(9, 1, OTHER, counter="kept.malloc_bytes", is_worse=False)], [0, 0]),
+    ],
+)
+def test_a_faster_head_pays_for_a_few_counts_that_grow(changes, is_traded):
+    assert [each is not None for each in traded(changes, FASTER)] == is_traded
+    assert traded(changes, [timed("a", 0.9), timed("b", 1.02)]) == [None] * len(changes)  # none is surely faster
+    assert traded(changes, [*FASTER, timed("c", 1.1, "undecided")]) == [None] * len(changes)
+
+
+def test_a_faster_head_is_called_faster_with_what_it_pays():
+    verdict, why = overall_verdict(with_trades([calls(benchmark=OTHER)], FASTER, TIMED), FASTER, ())
+    assert (verdict, why) == ("pass", "faster: a by 11.0 %, with 1 more in forward.python_calls; nothing is slower")
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict"),
+    [
+        ([], "slower"),
+        ([calls(90, 80, OTHER, counter="forward.operators", is_worse=False)], "undecided"),
+        ([calls(90, 80, OTHER, counter="forward.operators", is_worse=None)], "slower"),
+        (
+            [
+                calls(90, 80, OTHER, counter="forward.operators", is_worse=False),
+                calls(1, 2, counter="forward.copies.sim:0->sim:1.count"),
+            ],
+            "slower",
+        ),
+    ],
+)
+def test_without_times_a_few_more_calls_beside_better_counters_are_undecided(others, verdict):
+    found = overall_verdict([calls(), *others], (), (), is_timed=False)
+    assert found[0] == verdict
+    assert "forward.python_calls" in found[1]
+
+
+@pytest.mark.parametrize(("high", "expected"), [("undecided", "undecided"), ("pass", "slower")])
+def test_times_that_are_undecided_leave_such_calls_undecided(high, expected):
+    better = calls(90, 80, OTHER, counter="forward.operators", is_worse=False)
+    verdict, why = overall_verdict([calls(), better], [timed("a", 1.02, high)], ())
+    assert verdict == expected
+    assert ("only more rounds can tell" in why) == (expected == "undecided")
+
+
+def test_more_memory_alone_is_called_so():
+    memory = calls(100, 120, counter="backward.peak_bytes.sim:0")
+    verdict, why = overall_verdict([memory], (), ())
+    assert (verdict, why.partition(":")[0]) == (
+        "slower",
+        "1 counter is larger, of memory, in 1 of 1 counted cases (counts mlp/tiny cpu*4)",
+    )
+    more, reason = "More memory: for a reason of slower", "Slower: for a reason of slower"
+    assert headline(judged("slower", counters=(memory,))) == more
+    assert headline(judged("slower", counters=(memory, calls()))) == reason
+    assert headline(judged("slower", counters=(memory,), times=(timed("a", 1.1, "slower"),))) == reason
+    assert headline(judged("slower", counters=(memory,), drifts=(drift(),))) == reason
+    assert headline(judged("slower")) == reason
+    assert headline(judged("undecided", counters=(memory,))) == "Undecided: for a reason of undecided"
+
+
+def test_a_faster_head_pays_for_a_little_memory():
+    assert traded([calls(100, 102, counter="backward.peak_bytes.sim:0")], FASTER) == ["a"]
+    assert traded([calls(100, 103, counter="backward.peak_bytes.sim:0")], FASTER) == [None]
+    assert traded([calls(100, 101, counter="kept.malloc_bytes")], FASTER) == [None]
+    assert traded([calls(100, 101, counter="value (bytes)")], FASTER) == [None]  # a suite's own value
+
+
+def test_without_times_a_pass_says_that_none_was_measured():
+    tolerated = calls().model_copy(update={"tolerated": True})
+    found = overall_verdict([tolerated], (), (), is_timed=False, counted_cases=3)
+    assert found == (
+        "pass",
+        "no time was measured, and no counter is worse; tolerated, with 1 more in forward.python_calls",
+    )
+
+
+def counted(command, stdin_text, timeout_s):
+    """A launcher: head makes one Python call more than base."""
+    asked = CountJobs.model_validate_json(stdin_text)
+    calls = [100 + str(job.folder).endswith("head") for job in asked.jobs]
+    counts = [Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=number)}) for number in calls]
+    records = tuple(
+        CountRecord(case=job.case, outcome=Outcome.OK, counts=each, environment=ENVIRONMENT)
+        for job, each in zip(asked.jobs, counts, strict=True)
+    )
+    return ended(0, CountRecords(records=records).model_dump_json().encode())
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        (((0, 1), 0.97, 0, 0.5), "pass"),
+        (((0, 1), 1.02, 0, 0.5), "slower"),
+        (((0,), 0.97, 0, 9.0), "slower"),
+        (((0,), 0.97, 0.01, 9.0), "pass"),
+        (((0, 1), 1.02, 0.01, 0.5), "pass"),
+        (((0, 1), 1.02, 0.01, 9.0), "undecided"),  # nine processes for each core: no time is taken
+    ],
+)
+def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path, monkeypatch, asked, verdict):
+    tiers, high, tolerated, wanting = asked
+    (tmp_path / "mine.py").write_text("def step(): ...\n")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    for message in ("base", "head"):
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", message)
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(
+        benchmarks=(Benchmark(name="a", workload="mine:step", batch=8, devices="cpu*2", threshold=0.03),),
+        counts=Tolerances(tolerated=tolerated),
+    )
+    monkeypatch.setattr(prepare, "timed_settings", lambda *_: (("cpu",), settings))
+    monkeypatch.setattr(prepare, "read_settings", lambda *_: settings)
+    monkeypatch.setattr(prepare, "wait_for_quiet", lambda *_: wanting)
+    monkeypatch.setattr(sides, "compile_sides", lambda *_: None)
+    monkeypatch.setattr(times, "measure_times", lambda *_, **__: Times((timed("a", high),)))
+    found = run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
+    assert found.verdict == verdict
+    assert ("too busy for times" in found.why) == (verdict == "undecided")
+    assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
+        (100, 101, "a" if verdict == "pass" and not tolerated else None)
+    ] * 2
+    assert {each.tolerated for each in found.counters} == {tolerated > 0}

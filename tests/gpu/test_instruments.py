@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpbench.gate.rounds import take_round
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.take_round import Sides, take_round
+from dpbench.gate.sides import Sides
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
@@ -70,7 +71,7 @@ def test_a_gates_round_finds_equal_commits_equally_fast():
         )
         for name, variant in (("sequence", "tuned[dispatch=sequence]"), ("threads", "tuned[dispatch=threads]"))
     ]
-    taken = take_round(suite, Sides(ROOT, ROOT), 0, lanes, launch)
+    taken = take_round(suite, Sides(ROOT, ROOT, launch), 0, lanes)
     assert set(taken.ratios) == {"sequence", "threads"}
     for name, ratio in taken.ratios.items():
         print(f"{name}: {1e3 * ratio.base_s:.4g} ms, head / base {math.exp(ratio.contrast):.4f}")  # noqa: T201

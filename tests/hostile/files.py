@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from dpbench.gate.false_alarms import EQUAL
+from dpbench.gate.history import EQUAL
 from tests.records.making import ENVIRONMENT, case, ok
 
 COMMIT = "a" * 40

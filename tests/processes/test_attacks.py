@@ -11,8 +11,8 @@ import pytest
 
 from dpbench.cases.names import Mode
 from dpbench.errors import GateError
-from dpbench.gate.contents import contents, guarded
-from dpbench.gate.take_round import LOCKSTEP
+from dpbench.gate.rounds import LOCKSTEP
+from dpbench.gate.sides import contents, guarded
 from dpbench.processes.count_all import run_jobs
 from dpbench.processes.fence import SCRATCH, landlock_version
 from dpbench.processes.launch import launch

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.gate.borrowed import LISTER
+from dpbench.gate.benchmarks import LISTER
 from dpbench.processes.count_all import run_jobs
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import CountJob, Listings, ListJob, ListJobs

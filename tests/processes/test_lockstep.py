@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.gate.take_round import LOCKSTEP
+from dpbench.gate.rounds import LOCKSTEP
 from dpbench.processes.child import forks, serving
 from dpbench.processes.child.forks import SideError, forked
 from dpbench.processes.child.lockstep import _alternate, _blocks, with_work_between

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from dpbench.doctor import ask
-from dpbench.gate.take_round import LOCKSTEP
+from dpbench.gate.rounds import LOCKSTEP
 from dpbench.processes.ask import PROBE, ask_machine
 from dpbench.processes.count_all import COUNTER
 from dpbench.processes.rounds import ROUND

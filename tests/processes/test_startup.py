@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.gate.take_round import LOCKSTEP
+from dpbench.gate.rounds import LOCKSTEP
 from dpbench.processes.launch import launch
 from dpbench.processes.messages import LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
 from dpbench.records.record import Outcome

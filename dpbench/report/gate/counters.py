@@ -10,11 +10,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from dpbench.gate.judgement import Blame, Cause, CounterChange, Judgement
+from dpbench.gate.judgement import Blame, Cause, CounterChange, Judgement, State
+from dpbench.gate.words import STATES, change_of
 from dpbench.text.outside import one_line
 
 _MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 4, 4, 3
 _LONGEST_TEXT = 60
+_RANKS = {State.WORSE: 0, State.TRADED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
+"""The order of the groups. Worse counters whose place is unknown rank one lower."""
+_BADNESS = {
+    State.WORSE: 2,
+    State.DIFFERENT: 1,
+    State.TRADED: 1,
+    State.TOLERATED: 1,
+    State.BETTER: 0,
+    State.ACCEPTED: -1,
+}
 
 
 @dataclass(frozen=True)
@@ -35,44 +46,34 @@ def counter_groups(judgement: Judgement) -> list[CounterGroup]:
     groups: dict[tuple[int, str, str], dict[CounterChange, None]] = defaultdict(dict)
     code: dict[str, dict[str, None]] = defaultdict(dict)
     for change in worst_first(judgement.counters):
-        rank, state = _state(change)
-        found = causes.get((change.benchmark, change.counter), ()) if state == "worse" else ()
-        places = {_place(cause): f"{cause.what}: {_text(cause)}" for cause in found if cause.head > cause.base}
+        rank, state = _RANKS[change.state], STATES[change.state][1].format(traded_for=change.traded_for)
+        behind = causes.get((change.benchmark, change.counter), ()) if change.state is State.WORSE else ()
+        places = {_place(cause): f"{cause.what}: {_text(cause)}" for cause in behind if cause.head > cause.base}
         for place, text in (places or {"": ""}).items():
             groups[rank if place else rank + 1, place, state][change] = None
             code[place][text] = None
     ordered = sorted(groups.items(), key=lambda group: group[0][0])
     has_places = any(place for _, place, _ in groups)
-    return [_group(place, state, list(found), list(code[place]), has_places) for (_, place, state), found in ordered]
-
-
-def _state(change: CounterChange) -> tuple[int, str]:
-    """Return the rank and the name of a group. A worse counter whose place is unknown ranks one lower."""
-    if change.accepted is not None:
-        return 4, "accepted"
-    if change.traded_for is not None:
-        return 3, f"traded for the time of {change.traded_for}"
-    if change.tolerated:
-        return 3, "more, which is tolerated,"
-    return {True: (0, "worse"), None: (5, "different"), False: (6, "better")}[change.is_worse]
+    return [_group(place, state, list(group), list(code[place]), has_places) for (_, place, state), group in ordered]
 
 
 def _group(
     place: str, state: str, changes: Sequence[CounterChange], code: Sequence[str], has_places: bool
 ) -> CounterGroup:
+    is_worse = changes[0].state is State.WORSE
     cases = list(dict.fromkeys(change.benchmark for change in changes))
     by_name: dict[str, list[CounterChange]] = defaultdict(list)
     for change in changes:
         by_name[change.counter].append(change)
-    names = [_numbers(found, len(cases)) for found in by_name.values()]
-    other = "other " if state == "worse" and has_places and not place else ""
+    numbers = [_numbers(same, len(cases)) for same in by_name.values()]
+    other = "other " if is_worse and has_places and not place else ""
     number = f"{len(changes):,} {other}counter{'' if len(changes) == 1 else 's'}"
     where = cases[0] if len(cases) == 1 else f"{len(cases):,} cases"
-    line = f"{place}{number} {state} in {where}: {_first(names, _MOST_COUNTERS, ', ')}"
-    shown = code[:_MOST_CODE] if place else []
+    line = f"{place}{number} {state} in {where}: {_first(numbers, _MOST_COUNTERS, ', ')}"
+    details = list(code[:_MOST_CODE]) if place else []
     if len(cases) > 1:
-        shown = [*shown, f"cases: {_first(cases, _MOST_CASES, '; ')}"]
-    return CounterGroup(state == "worse", one_line(line), tuple(map(one_line, shown)))
+        details.append(f"cases: {_first(cases, _MOST_CASES, '; ')}")
+    return CounterGroup(is_worse, one_line(line), tuple(map(one_line, details)))
 
 
 def _first(texts: Sequence[str], most: int, between: str) -> str:
@@ -83,7 +84,7 @@ def _first(texts: Sequence[str], most: int, between: str) -> str:
 def _numbers(changes: Sequence[CounterChange], cases: int) -> str:
     """``forward.operators 120 -> 126 in 4 cases``, with the numbers of the worst case."""
     where = "" if len(changes) == cases else f" in {len(changes):,} case{'' if len(changes) == 1 else 's'}"
-    return f"{changes[0].counter} {count(changes[0].base)} -> {count(changes[0].head)}{where}"
+    return f"{change_of(changes[0])}{where}"
 
 
 def _place(cause: Cause) -> str:
@@ -108,18 +109,16 @@ def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
     by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
     for change in sorted(changes, key=_badness, reverse=True):
         by_benchmark[change.benchmark].append(change)
-    ranked = [(*_badness(change), rank, change) for found in by_benchmark.values() for rank, change in enumerate(found)]
-    return [change for *_, change in sorted(ranked, key=lambda found: (-found[0], found[2], -found[1]))]
+    ranked = [(rank, change) for group in by_benchmark.values() for rank, change in enumerate(group)]
+
+    def place(row: tuple[int, CounterChange]) -> tuple[int, int, float]:
+        badness, growth = _badness(row[1])
+        return -badness, row[0], -growth
+
+    return [change for _, change in sorted(ranked, key=place)]
 
 
 def _badness(change: CounterChange) -> tuple[int, float]:
-    kind = {True: 2, None: 1, False: 0}[change.is_worse] if change.accepted is None else -1
-    kind = min(kind, 1) if change.traded_for or change.tolerated else kind
-    if change.base is None or change.head is None:
-        return kind, inf
-    return kind, abs(change.head - change.base) / max(abs(change.base), 1)
-
-
-def count(value: float | None) -> str:
-    """Return the count with commas, or ``none``."""
-    return "none" if value is None else f"{value:,}"
+    """Return how bad the change is, and its growth as a share."""
+    is_new_or_gone = change.base is None or change.head is None
+    return _BADNESS.get(change.state, 1), inf if is_new_or_gone else abs(change.more) / max(abs(change.base or 0), 1)

@@ -18,14 +18,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
+from dpbench.gate.words import acceptance, headline
 from dpbench.report.gate.counters import counter_groups
 from dpbench.report.gate.tables import (
-    acceptance,
     acceptances,
     circumstances,
     counters_table,
     drifted,
-    headline,
     moved,
     others,
     reasons,
@@ -54,11 +53,11 @@ def gate_text(judgement: Judgement) -> RenderableType:
         _text(f"head {revision(judgement.head)}"),
         Text(),
     ]
-    found, rows = list(_findings(judgement)), _measured(judgement)
+    findings, rows = list(_findings(judgement)), _measured(judgement)
     parts += [_obeyed_by_none(times_table(rows))] if rows else []
-    for line, details in found:
-        parts += [_text(line), *(Padding(_text(each, "dim"), (0, 0, 0, 4)) for each in details)]
-    parts += [Text()] if found else []
+    for line, details in findings:
+        parts += [_text(line), *(Padding(_text(detail, "dim"), (0, 0, 0, 4)) for detail in details)]
+    parts += [Text()] if findings else []
     parts += [_text(_LEGEND, "dim"), Text()] if rows else []
     parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
@@ -94,7 +93,7 @@ def _obeyed_by_none(table: Table) -> Table:
         cell = _split(column.cell(row))
         return cell if len(cell) <= _UNFOLDED else cell.replace("::", "::\n")
 
-    columns: Sequence[Column] = [replace(each, value=partial(safe, each), form=str) for each in table.columns]
+    columns = [replace(column, value=partial(safe, column), form=str) for column in table.columns]
     return replace(table, title=_split(table.title), columns=columns)
 
 
@@ -133,37 +132,38 @@ def gate_markdown(judgement: Judgement) -> str:
 
 
 def _lines(judgement: Judgement, most: int) -> Iterator[str]:
-    found = list(_findings(judgement))
-    rows = _measured(judgement)
+    findings, rows = list(_findings(judgement)), _measured(judgement)
     above = [MARKER, f"**{escaped(headline(judgement))}**", ""]
     above += [f"base {escaped(revision(judgement.base))}; head {escaped(revision(judgement.head))}", ""]
     table = times_table(rows[:_ROWS_ABOVE])
     above += markdown_table(replace(table, title="", columns=table.columns[:_COLUMNS_ABOVE])) if rows else []
     if len(rows) > _ROWS_ABOVE:
-        found.insert(0, (f"{len(rows) - _ROWS_ABOVE:,} more benchmarks that moved are below", ()))
+        findings.insert(0, (f"{len(rows) - _ROWS_ABOVE:,} more benchmarks that moved are below", ()))
     room = _MOST_LINES - len(above) - 1
-    room -= len(found) > room
-    yield from (*above, *items([line for line, _ in found], room))
+    if len(findings) > room:
+        room -= 1  # for the number of the others
+    yield from (*above, *items([line for line, _ in findings], room))
     yield from ("<details><summary>All findings, and how they were measured</summary>", "")
     if judgement.times:
         times = slowest_first(judgement.times)
         yield from (*markdown_table(times_table(times, most)), _LEGEND, "")
     if judgement.counters:
         yield from markdown_table(counters_table(judgement, most))
-    yield from _nested([each for place, each in enumerate(found) if each[1] or place >= room], most)
+    folded = [finding for place, finding in enumerate(findings) if finding[1] or place >= room]
+    yield from _nested(folded, most)
     notes = [*reliability(judgement), *judgement.notes, circumstances(judgement)]
     yield from items(notes, most)
     yield "</details>"
 
 
-def _nested(found: Sequence[_Finding], most: int) -> Iterator[str]:
+def _nested(findings: Sequence[_Finding], most: int) -> Iterator[str]:
     """Yield findings with their details as a list of lists."""
-    for line, details in found[:most]:
+    for line, details in findings[:most]:
         yield f"- {escaped(line)}"
-        yield from (f"  - {escaped(each)}" for each in details)
-    if len(found) > most:
-        yield f"- ... and {len(found) - most:,} more"
-    if found:
+        yield from (f"  - {escaped(detail)}" for detail in details)
+    if len(findings) > most:
+        yield f"- ... and {len(findings) - most:,} more"
+    if findings:
         yield ""
 
 

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, TimeJudgement, Verdict
-from dpbench.report.gate.counters import cause_lines, count, counter_groups, worst_first
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement, Verdict
+from dpbench.gate.words import acceptance, count, direction, headline
+from dpbench.report.gate.counters import cause_lines, counter_groups, worst_first
 from dpbench.report.gate.tables import (
-    acceptance,
     circumstances,
     counted,
-    direction,
     drifted,
-    headline,
     measured,
     reliability,
     revision,
@@ -58,17 +56,15 @@ def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
 
 def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
     for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
-        open_ones = [change for change in group if change.accepted is None]
-        worse = [change for change in open_ones if change.is_worse and change.traded_for is None]
-        accepted = [change for change in group if change.accepted is not None]
-        traded = [change for change in open_ones if change.traded_for is not None]
+        states = {change.state for change in group}
+        named = [state for state in (State.WORSE, State.ACCEPTED, State.TRADED) if state in states]
         yield BenchmarkFinding(
             tier=0,
             benchmark=benchmark,
-            verdict=Verdict.SLOWER if worse else Verdict.PASS,
-            what=f"counters {'worse' if worse else 'accepted' if accepted else 'traded' if traded else 'changed'}",
+            verdict=Verdict.SLOWER if State.WORSE in states else Verdict.PASS,
+            what=f"counters {[*named, 'changed'][0]}",
             message=_change(group[0]) + _others(group[1:]),
-            is_notable=bool(accepted or traded),
+            is_notable=bool({State.ACCEPTED, State.TRADED} & states),
             details=(
                 *(_change(change, f" ({direction(change)})") for change in group),
                 *_causes(judgement, group[0].benchmark),
@@ -157,10 +153,9 @@ def _lines(judgement: Judgement) -> Iterator[str]:
     for group in counter_groups(judgement):
         if group.is_worse:
             yield _command("error", "counters worse", "\n".join([group.line, *group.details]))
-    found = findings(judgement)
-    yield from (_annotation(each) for each in found if each.tier != 0 and each.verdict is not Verdict.PASS)
-    passing = (finding for finding in found if finding.verdict is Verdict.PASS)
-    yield from (_annotation(finding) for finding in passing if finding.is_notable)
+    every = findings(judgement)
+    yield from (_annotation(finding) for finding in every if finding.tier != 0 and finding.verdict is not Verdict.PASS)
+    yield from (_annotation(finding) for finding in every if finding.verdict is Verdict.PASS and finding.is_notable)
 
 
 def _annotation(finding: BenchmarkFinding) -> str:
@@ -194,14 +189,30 @@ def gate_junit(judgement: Judgement) -> str:
     cases = [*findings(judgement), *_quiet_tiers(judgement)]
     if judgement.verdict not in {case.verdict for case in cases}:
         cases.append(BenchmarkFinding(-1, "gate", judgement.verdict, "gate", one_line(judgement.why)))
-    totals = _totals(cases, judgement.duration_s)
+    number = Counter(case.verdict for case in cases)
+    totals = {
+        "name": "dpbench gate",
+        "tests": str(len(cases)),
+        "failures": str(number[Verdict.SLOWER]),
+        "errors": str(number[Verdict.BROKEN]),
+        "time": _seconds(judgement.duration_s),
+    }
+    # the schema has these for a suite, and not for all suites together
+    of_suite = {"skipped": str(number[Verdict.UNDECIDED]), "timestamp": one_line(judgement.started_at)}
+    if judgement.environment is not None:
+        of_suite["hostname"] = one_line(judgement.environment.hostname)
     root = ET.Element("testsuites", totals)
-    suite = ET.SubElement(root, "testsuite", totals | _of_suite(judgement, cases))
-    properties = ET.SubElement(suite, "properties")
-    for name, value in _properties(judgement).items():
-        ET.SubElement(properties, "property", name=name, value=value)
-    for case in cases:
-        suite.append(_testcase(case))
+    suite = ET.SubElement(root, "testsuite", totals | of_suite)
+    properties = {
+        "verdict": str(judgement.verdict),
+        "base": revision(judgement.base),
+        "head": revision(judgement.head),
+        "tiers": " ".join(map(str, judgement.tiers)),
+    }
+    parent = ET.SubElement(suite, "properties")
+    for name, value in properties.items():
+        ET.SubElement(parent, "property", name=name, value=value)
+    suite.extend(map(_testcase, cases))
     notes = map(one_line, judgement.notes)
     lines = [headline(judgement), *reliability(judgement), *notes, circumstances(judgement)]
     ET.SubElement(suite, "system-out").text = "\n".join(lines)
@@ -213,41 +224,10 @@ def _quiet_tiers(judgement: Judgement) -> list[BenchmarkFinding]:
     """Passing cases for the tiers that found nothing. A tier that was not asked for has none."""
     if judgement.verdict is Verdict.BROKEN:
         return []
-    found = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
-    quiet = [tier for tier in _ALL if tier in judgement.tiers and not found[tier]]
+    has_findings = {0: judgement.counters or not judgement.counted_cases, 2: judgement.drifts}
+    quiet = [tier for tier in _ALL if tier in judgement.tiers and not has_findings[tier]]
     names = _ALL | ({0: f"counters, {counted(judgement)}"} if judgement.uncounted_cases else {})
     return [BenchmarkFinding(tier, names[tier], Verdict.PASS, names[tier], "nothing changed") for tier in quiet]
-
-
-def _totals(cases: list[BenchmarkFinding], duration_s: float) -> dict[str, str]:
-    return {
-        "name": "dpbench gate",
-        "tests": str(len(cases)),
-        "failures": _count(cases, Verdict.SLOWER),
-        "errors": _count(cases, Verdict.BROKEN),
-        "time": _seconds(duration_s),
-    }
-
-
-def _count(cases: list[BenchmarkFinding], verdict: Verdict) -> str:
-    return str(sum(case.verdict is verdict for case in cases))
-
-
-def _of_suite(judgement: Judgement, cases: list[BenchmarkFinding]) -> dict[str, str]:
-    """The attributes that the schema has for a suite, and not for all suites together."""
-    attributes = {"skipped": _count(cases, Verdict.UNDECIDED), "timestamp": one_line(judgement.started_at)}
-    if judgement.environment is None:
-        return attributes
-    return attributes | {"hostname": one_line(judgement.environment.hostname)}
-
-
-def _properties(judgement: Judgement) -> dict[str, str]:
-    return {
-        "verdict": str(judgement.verdict),
-        "base": revision(judgement.base),
-        "head": revision(judgement.head),
-        "tiers": " ".join(map(str, judgement.tiers)),
-    }
 
 
 def _testcase(case: BenchmarkFinding) -> ET.Element:
@@ -255,12 +235,12 @@ def _testcase(case: BenchmarkFinding) -> ET.Element:
     element = ET.Element("testcase", classname=classname, name=case.benchmark)
     if case.step_time_s is not None:
         element.set("time", _seconds(case.step_time_s))
-    text = "\n".join(case.details or [case.message])
     if case.verdict is Verdict.PASS:
-        ET.SubElement(element, "system-out").text = text
+        outcome = ET.SubElement(element, "system-out")
     else:
         message = f"{case.what}: {case.message}"
-        ET.SubElement(element, _TAGS[case.verdict], type=case.what, message=message).text = text
+        outcome = ET.SubElement(element, _TAGS[case.verdict], type=case.what, message=message)
+    outcome.text = "\n".join(case.details or [case.message])
     return element
 
 

@@ -7,16 +7,14 @@ from dpbench.gate.judgement import (
     Accepted,
     CounterChange,
     Drift,
-    FalseAlarms,
     Judgement,
-    Quantity,
     Revision,
     TimeJudgement,
     TimeRatio,
     Verdict,
 )
-from dpbench.gate.overall_verdict import is_only_memory
-from dpbench.report.gate.counters import count, worst_first
+from dpbench.gate.words import QUANTITIES, count, direction, growth
+from dpbench.report.gate.counters import worst_first
 from dpbench.report.table import NONE, Column, Table
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import number, time_unit
@@ -27,13 +25,14 @@ _MOST_NAMED = 3
 
 
 def counters_table(judgement: Judgement, most: int) -> Table:
-    found = worst_first(judgement.counters)
     columns = [
-        *(_benchmark(), _text("counter", lambda each: one_line(each.counter))),
-        *(Column("base", lambda each: count(each.base)), Column("head", lambda each: count(each.head))),
-        _text("is", lambda each: _accepted(direction(each), each.accepted)),
+        _benchmark(),
+        _text("counter", lambda change: one_line(change.counter)),
+        Column("base", lambda change: count(change.base)),
+        Column("head", lambda change: count(change.head)),
+        _text("is", lambda change: _accepted(direction(change), change.accepted)),
     ]
-    return _table(f"Counters that changed ({counted(judgement)})", columns, found, most)
+    return _table(f"Counters that changed ({counted(judgement)})", columns, worst_first(judgement.counters), most)
 
 
 def _text(header: str, value: Callable[[Any], str]) -> Column:
@@ -41,13 +40,7 @@ def _text(header: str, value: Callable[[Any], str]) -> Column:
 
 
 def _benchmark() -> Column:
-    return _text("benchmark", lambda each: one_line(each.benchmark))
-
-
-def direction(change: CounterChange) -> str:
-    if change.traded_for is not None or change.tolerated:
-        return "worse, traded" if change.traded_for else "more, tolerated"
-    return {True: "worse", False: "better", None: "differs"}[change.is_worse]
+    return _text("benchmark", lambda finding: one_line(finding.benchmark))
 
 
 def moved(judgement: Judgement) -> list[TimeJudgement]:
@@ -59,9 +52,9 @@ def _passed(time: TimeJudgement) -> bool:
     return time.verdict is Verdict.PASS and time.accepted is None
 
 
-def times_table(found: Sequence[TimeJudgement], most: int | None = None) -> Table:
+def times_table(times: Sequence[TimeJudgement], most: int | None = None) -> Table:
     """The step times and verdicts, then their precision. A row has the ratio on which its verdict rests."""
-    unit, in_unit = _unit(x for time in found for x in (time.base_step_s, time.head_step_s))
+    unit, in_unit = _unit(x for time in times for x in (time.base_step_s, time.head_step_s))
     columns = [
         _benchmark(),
         Column(f"base, {unit}", lambda time: time.base_step_s, in_unit),
@@ -73,16 +66,12 @@ def times_table(found: Sequence[TimeJudgement], most: int | None = None) -> Tabl
         Column("smallest\nseen", lambda time: time.detectable, share),
         Column("base / base", lambda time: time.twin, interval),
     ]
-    return _table("Step times", columns, found, most)
-
-
-_CHANGED: dict[Quantity, str] = {"median": "", "mean": "mean ", "later": "later steps "}
-_GREW: dict[Quantity, str] = {"median": "", "mean": "something costs seldom", "later": "grows with the steps"}
+    return _table("Step times", columns, times, most)
 
 
 def change(time: TimeJudgement) -> str:
     """Return ``+5.2 %``, ``mean +5.2 %`` or ``later steps +5.2 %``: the growth on which the verdict rests."""
-    return f"{_CHANGED[time.quantity]}{growth(time.decisive.value)}" if time.decisive else NONE
+    return f"{QUANTITIES[time.quantity].before}{growth(time.decisive.value)}" if time.decisive else NONE
 
 
 def reasons(judgement: Judgement) -> Iterator[str]:
@@ -91,8 +80,8 @@ def reasons(judgement: Judgement) -> Iterator[str]:
     for time in moved(judgement):
         if time.verdict in (Verdict.UNDECIDED, Verdict.BROKEN):
             unclear.setdefault((time.verdict, time.why), []).append(time.benchmark)
-        elif _GREW[time.quantity]:
-            yield one_line(f"{time.benchmark}: {change(time)}: {_GREW[time.quantity]}")
+        elif finding := QUANTITIES[time.quantity].finding:
+            yield one_line(f"{time.benchmark}: {change(time)}: {finding}")
     yield from (one_line(f"{', '.join(names)}: {verdict}: {why}") for (verdict, why), names in unclear.items())
 
 
@@ -131,13 +120,13 @@ def drifted(drift: Drift) -> str:
 
 def acceptances(judgement: Judgement) -> Iterator[Accepted]:
     """Yield each accepted regression that covers a finding, once."""
-    found: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
-    yield from dict.fromkeys(each.accepted for each in found if each.accepted is not None)
+    findings: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
+    yield from dict.fromkeys(finding.accepted for finding in findings if finding.accepted is not None)
 
 
-def _table(title: str, columns: Sequence[Column], found: Sequence[Any], most: int | None) -> Table:
-    more = (f"... and {len(found) - most:,} more",) if most is not None and len(found) > most else ()
-    return Table(title, columns, found[:most], least_key=12, below=more)
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Any], most: int | None) -> Table:
+    more = (f"... and {len(rows) - most:,} more",) if most is not None and len(rows) > most else ()
+    return Table(title, columns, rows[:most], least_key=12, below=more)
 
 
 def _accepted(word: str, accepted: Accepted | None) -> str:
@@ -156,11 +145,6 @@ def share(value: float) -> str:
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits} %"
 
 
-def growth(times: float) -> str:
-    """``1.052`` becomes ``+5.2 %``."""
-    return f"{round(100 * (times - 1), 1) + 0.0:+,.1f} %"  # + 0.0 turns -0.0 into 0.0
-
-
 def growth_between(before: float, after: float) -> str:
     return growth(after / before) if before else NONE
 
@@ -170,45 +154,31 @@ def interval(ratio: TimeRatio) -> str:
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
-def headline(judgement: Judgement) -> str:
-    is_memory = judgement.verdict is Verdict.SLOWER and is_only_memory(
-        judgement.counters, judgement.times, judgement.drifts
-    )
-    return f"{'More memory' if is_memory else judgement.verdict.capitalize()}: {one_line(judgement.why)}"
-
-
 def counted(judgement: Judgement) -> str:
     if judgement.uncounted_cases:
         return f"{judgement.counted_cases:,} of {judgement.counted_cases + judgement.uncounted_cases:,} cases counted"
     return f"{judgement.counted_cases:,} {'case' if judgement.counted_cases == 1 else 'cases'} counted"
 
 
-def revision(found: Revision) -> str:
+def revision(of: Revision) -> str:
     """Return the short hash, the revision as typed unless that is the hash, and the subject.
 
-    A merge base is called so, with the commit that was typed.
-
-    Without a commit, the text begins with the revision as typed.
+    A merge base is called so, with the commit that was typed. Without a commit, the text begins with the revision as
+    typed.
     """
-    if found.commit is None:
-        return one_line(f"{found.asked or found.short} {found.subject}")
-    if found.tip is not None:
-        tip = "" if found.tip.startswith(found.asked) else f", {found.tip[:10]}"
-        return one_line(f"{found.short} (merge base with {found.asked}{tip}) {found.subject}")
-    asked = "" if found.commit.startswith(found.asked) else f"({found.asked})"
-    return one_line(f"{found.short} {asked} {found.subject}")
-
-
-def acceptance(accepted: Accepted) -> str:
-    return one_line(
-        f"accepted until {accepted.expires} ({accepted.benchmark} at {accepted.revision}): {accepted.reason}"
-    )
+    if of.commit is None:
+        return one_line(f"{of.asked or of.short} {of.subject}")
+    if of.tip is not None:
+        tip = "" if of.tip.startswith(of.asked) else f", {of.tip[:10]}"
+        return one_line(f"{of.short} (merge base with {of.asked}{tip}) {of.subject}")
+    asked = "" if of.commit.startswith(of.asked) else f"({of.asked})"
+    return one_line(f"{of.short} {asked} {of.subject}")
 
 
 def measured(time: TimeJudgement) -> str:
     """Return the ratio, the noise and the number of rounds of a benchmark in one line."""
-    found = time.decisive
-    parts = [f"{change(time)}, head / base {interval(found)}"] if found else ["nothing measured"]
+    ratio = time.decisive
+    parts = [f"{change(time)}, head / base {interval(ratio)}"] if ratio else ["nothing measured"]
     parts.append(f"tolerated {share(time.threshold)}")
     parts += [f"smallest seen {share(time.detectable)}"] if time.detectable is not None else []
     parts += [f"base / base {interval(time.twin)}"] if time.twin else []
@@ -216,8 +186,26 @@ def measured(time: TimeJudgement) -> str:
 
 
 def reliability(judgement: Judgement) -> tuple[str, str]:
-    """Return two lines: the rate of false alarms, and the smallest growth that is detected."""
-    return _false_alarms(judgement.false_alarms, judgement.alarm_rate), _smallest(judgement)
+    """Return two lines: the rate of false alarms, and the smallest growth that is detected.
+
+    The rate is that by design, and the measured one if it says something: its bound is low, or it is no single chance.
+    """
+    alarms, rate = judgement.false_alarms, f"by design in at most {share(judgement.alarm_rate)} of gates"
+    if alarms is not None and (alarms.upper <= _MOST_UPPER or alarms.alarms > 1):
+        of = f"{alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
+        rate = f"{rate}; measured: {of}"
+    smallest = " and ".join(_limits(judgement)) or "not known, nothing was measured"
+    return f"equal code called slower: {rate}", f"smallest detectable change: {smallest}"
+
+
+def _limits(judgement: Judgement) -> Iterator[str]:
+    if judgement.counted_cases:
+        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
+        yield f"a count of 1 in {counters} that is not tolerated ({counted(judgement)})"
+    seen = [time.detectable for time in judgement.times if time.detectable is not None]
+    if seen:
+        least, most = share(min(seen)), share(max(seen))
+        yield f"{least if least == most else f'{least} to {most}, by benchmark,'} of a step's time, nine times in ten"
 
 
 def circumstances(judgement: Judgement) -> str:
@@ -225,31 +213,7 @@ def circumstances(judgement: Judgement) -> str:
     minutes, seconds = divmod(round(judgement.duration_s), 60)
     text = f"took {minutes} min {seconds} s from {judgement.started_at}"
     if judgement.environment is not None:
-        found = judgement.environment
-        text += f" on {found.hostname}: {found.cpu_model}, {found.cores} cores, {', '.join([*found.gpus, found.os])}"
-        text += f", python {found.python}, torch {found.torch}"
+        here = judgement.environment
+        text += f" on {here.hostname}: {here.cpu_model}, {here.cores} cores, {', '.join([*here.gpus, here.os])}"
+        text += f", python {here.python}, torch {here.torch}"
     return one_line(text)
-
-
-def _false_alarms(alarms: FalseAlarms | None, by_design: float) -> str:
-    """The rate by design, and the measured one if it says something: its bound is low, or it is no single chance."""
-    measured = ""
-    if alarms is not None and (alarms.upper <= _MOST_UPPER or alarms.alarms > 1):
-        measured = (
-            f"; measured: {alarms.alarms:,} of {alarms.of:,}, at most {share(alarms.upper)} ({one_line(alarms.gates)})"
-        )
-    return f"equal code called slower: by design in at most {share(by_design)} of gates{measured}"
-
-
-def _smallest(judgement: Judgement) -> str:
-    return f"smallest detectable change: {' and '.join(_limits(judgement)) or 'not known, nothing was measured'}"
-
-
-def _limits(judgement: Judgement) -> Iterator[str]:
-    if judgement.counted_cases:
-        counters = "a counter of the counted cases" if judgement.uncounted_cases else "any counter"
-        yield f"a count of 1 in {counters} that is not tolerated ({counted(judgement)})"
-    found = [time.detectable for time in judgement.times if time.detectable is not None]
-    if found:
-        least, most = share(min(found)), share(max(found))
-        yield f"{least if least == most else f'{least} to {most}, by benchmark,'} of a step's time, nine times in ten"

@@ -20,8 +20,8 @@ from textwrap import wrap
 
 from dpbench.records.counts import Phase
 from dpbench.report.trace.text import source_words, words
-from dpbench.report.units import time_unit
 from dpbench.text.outside import printable
+from dpbench.text.quantities import time_unit
 from dpbench.trace.timeline import Doing, Moved, Row, Source, Span, Timeline, Trace, Wait
 
 WAIT, PATH, OTHER = "wait", "critical path", "other"

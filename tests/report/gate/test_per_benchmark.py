@@ -10,9 +10,11 @@ from dpbench.report.gate.forms import EXIT_CODES
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.gate.tables import one_line
 from tests.report.gate.making_gate import (
+    COUNTS,
     EVERY,
     EVIL,
     HOSTILE,
+    counter,
     judged,
     time,
 )
@@ -118,6 +120,13 @@ def test_one_case_has_the_verdict(name: str) -> None:
     assert EXIT_CODES[EVERY[name].verdict] in found
     if EVERY[name].verdict is Verdict.PASS:
         assert found == {0}
+
+
+def test_a_counter_that_is_tolerated_or_traded_fails_no_case() -> None:
+    passing = (counter(tolerated=True), counter(benchmark="x", traded_for="step"))
+    found = judged(counters=passing, counted_cases=2)
+    assert [outcome(case) for case in cases(found).values()] == ["passed"] * 3
+    assert outcome(cases(judged("slower", counters=(*passing, counter()), counted_cases=2))[COUNTS]) == "failure"
 
 
 def test_quoted_text_is_text() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from dpbench.gate.judgement import FalseAlarms, Revision
+from dpbench.gate.words import growth
 from dpbench.report.gate.tables import (
-    growth,
     growth_between,
     one_line,
     reliability,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpbench.gate.drift import drifts
+from dpbench.gate.history import drifts
 from dpbench.gate.judgement import Drift
 from dpbench.stats.lasting_steps import LEAST_POINTS, MOST_POINTS, NoStepDetectionError
 from tests.gate.making_history import series
@@ -88,7 +88,7 @@ def test_thresholds_are_by_name_and_wider_for_series_without_one() -> None:
         "wide"
     ]
     assert drifts([series(steps)], {"wide": 0.09}) == ()
-    assert drifts([series(steps, "other")], THRESHOLD, other_threshold=0.05) != ()
+    assert drifts([series([1.0] * 6 + [1.15] * 6, "other")], THRESHOLD) != ()
     assert drifts([series([1.0] * 6 + [1.12] * 6, "other")], THRESHOLD) != ()
 
 

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
+from dpbench.gate import words
+from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.judgement import TimeJudgement, Verdict
-from dpbench.gate.ratio import RoundRatio
-from dpbench.gate.settings import Benchmark
-from dpbench.gate.take_round import Sides, SuiteRound, take_round
-from dpbench.gate.verdict import Analysis, Risks, analysis_rounds, judge, risks_for, rounds_to_decide, twin_alarms
-from dpbench.processes.launch import Launcher
+from dpbench.gate.prepare import Prepared, Progress
+from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
+from dpbench.gate.settings import Benchmark, BorrowedBenchmark, is_value
+from dpbench.gate.sides import Sides
+from dpbench.gate.time_verdict import Analysis, Risks, analysis_rounds, judge, risks_for, rounds_to_decide, twin_alarms
 from dpbench.records.record import Environment
 
 _LEAST_ROUNDS = 3
@@ -21,17 +24,19 @@ TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
 
 @dataclass(frozen=True)
 class Times:
-    """The result of tier 1. `twin_alarmed` has the benchmarks whose twin was judged, by name.
+    """The result of tier 1. `environment` is None if no round was taken.
 
-    `environment` is None if the budget had no room for a round. `notes` has the first note of each benchmark. `more_s`
-    are the seconds beyond the budget that would decide what is undecided, None if no time is likely to.
+    `twin_alarmed` has the benchmarks whose twin was judged, and `cases` what the history compares them by, by name.
+    `notes` has the first note of each benchmark. `more_s` are the seconds beyond the budget that would decide what is
+    undecided, None if no time is likely to.
     """
 
-    judgements: tuple[TimeJudgement, ...]
-    twin_alarmed: dict[str, bool]
-    environment: Environment | None
+    judgements: tuple[TimeJudgement, ...] = ()
+    twin_alarmed: dict[str, bool] = field(default_factory=dict)
+    environment: Environment | None = None
     notes: tuple[str, ...] = ()
     more_s: float | None = 0.0
+    cases: dict[str, str] = field(default_factory=dict)
 
     def beside(self, other: "Times") -> "Times":
         """Return these times and those of other benchmarks, which were measured afterwards."""
@@ -44,16 +49,50 @@ class Times:
             more_s,
         )
 
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of tier 1 alone, before accepted regressions."""
+        verdicts = {judgement.verdict for judgement in self.judgements}
+        return next((verdict for verdict in (Verdict.SLOWER, Verdict.UNDECIDED) if verdict in verdicts), Verdict.PASS)
 
-def round_taker(sides: Sides, lanes: tuple[str, ...], launch: Launcher) -> TakeRound:
-    """Return a function that takes real rounds of these two commits."""
-    return lambda benchmarks, number: take_round(benchmarks, sides, number, lanes, launch)
+
+def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Times:
+    """Return the judgements of all benchmarks that give times, within what is left of the budget.
+
+    The project's own steps come first. Micro-benchmarks of its suites have the other half, and what steps leave.
+    """
+    if 1 not in prepared.tiers:
+        return Times()
+    end_s = prepared.start_s + prepared.budget_s + sides.build_s
+    timed = [benchmark for benchmark in benchmarks.both if not is_value(benchmark)]
+    borrowed = [benchmark for benchmark in timed if isinstance(benchmark, BorrowedBenchmark)]
+    own = [benchmark for benchmark in timed if benchmark not in borrowed]
+    times = Times()
+    for group, share in ((own, 0.5 if borrowed else 1.0), (borrowed, 1.0)):
+        if group:
+            left_s = 0.0 if times.verdict is Verdict.SLOWER else share * (end_s - time.monotonic())
+            measured = measure_times(
+                group,
+                lambda undecided, number: take_round(undecided, sides, number, prepared.lanes),
+                alarm_rate=prepared.settings.alarm_rate,
+                budget_s=left_s,
+                of=len(timed),
+                progress=progress,
+            )
+            times = times.beside(measured)
+    if times.environment is None:
+        return times
+    cores = times.environment.cores
+    return replace(times, cases={benchmark.name: benchmark.series(cores, prepared.lanes) for benchmark in timed})
 
 
-def verdict_of(judgements: Sequence[TimeJudgement]) -> Verdict:
-    """The verdict of tier 1 alone, before accepted regressions."""
-    verdicts = {judgement.verdict for judgement in judgements}
-    return next((each for each in (Verdict.SLOWER, Verdict.UNDECIDED) if each in verdicts), Verdict.PASS)
+def budget_that_decides(times: Times, budget_s: float) -> str | None:
+    """Return what an undecided verdict on times needs; None if it is decided."""
+    if times.verdict is not Verdict.UNDECIDED:
+        return None
+    if times.more_s is None:
+        return words.NO_BUDGET
+    return words.BUDGET.format(ceil((budget_s + times.more_s) * 1.2 / 60))
 
 
 @dataclass
@@ -93,7 +132,7 @@ def measure_times(
     alarm_rate: float,
     budget_s: float,
     of: int = 0,
-    progress: Callable[..., object] = lambda *_: None,
+    progress: Progress = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Times:
     """Return a judgement for each benchmark, in their order.
@@ -123,8 +162,8 @@ def measure_times(
                 # One alarm at any analysis counts, because head's gate would have ended there.
                 alarms = twin_alarms(benchmark, rounds[benchmark.name], analysis, risks)
                 twins[benchmark.name] = twins.get(benchmark.name, False) or alarms
-        undecided = [each for each in undecided if judged[each.name].verdict is Verdict.UNDECIDED]
-        is_slower = any(each.verdict is Verdict.SLOWER for each in judged.values())
+        undecided = [benchmark for benchmark in undecided if judged[benchmark.name].verdict is Verdict.UNDECIDED]
+        is_slower = any(judgement.verdict is Verdict.SLOWER for judgement in judged.values())
         if is_slower or not undecided or not budget.has_room():
             break
     needed = [rounds_to_decide(judged[benchmark.name]) for benchmark in undecided]
@@ -147,7 +186,7 @@ def _not_judged(benchmark: Benchmark, rounds: int) -> TimeJudgement:
     return TimeJudgement(
         benchmark=benchmark.name,
         verdict=Verdict.UNDECIDED,
-        why=f"the budget had room for {rounds} of the {_LEAST_ROUNDS} rounds that are needed",
+        why=words.NO_ROUNDS.format(rounds, _LEAST_ROUNDS),
         threshold=benchmark.threshold,
         rounds=rounds,
         looks=0,

@@ -1,4 +1,4 @@
-"""Tier 0, with counts made by hand: what differs, how it grows, and which code made it worse."""
+"""Tier 0, with counts made by hand: what differs, and how it grows."""
 
 from pathlib import Path
 
@@ -8,24 +8,13 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
-from dpbench.gate.judgement import CounterChange
+from dpbench.gate.counters import is_worse
+from dpbench.gate.counts import changes, compare_counters, gap_of, growth_changes
 from dpbench.gate.settings import Benchmark
-from dpbench.gate.tier0 import (
-    MOST_CAUSES,
-    blame_of,
-    causes,
-    changes,
-    compare_counters,
-    counted_cases,
-    find_blames,
-    gap_of,
-    growth_changes,
-    has_details,
-    is_worse,
-)
-from dpbench.gate.tier0_cases import choice_case, doublings, growth_cases, name_of, plain_cases
-from dpbench.processes.messages import CountJob, CountJobs, CountRecords
-from dpbench.records.counts import CountRecord, Counts, Dependencies, Detail, Phase, PhaseCounts, Place, Traffic
+from dpbench.gate.sides import Sides
+from dpbench.gate.tier0_cases import choice_case, counted_cases, doublings, growth_cases, name_of, plain_cases
+from dpbench.processes.messages import CountJobs, CountRecords
+from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.records.making import ENVIRONMENT
@@ -134,7 +123,7 @@ def test_a_slower_choice_needs_two_confirming_counts(base, head, worse):
             0, CountRecords(records=tuple(records[job.folder].pop(0) for job in jobs)).model_dump_json().encode()
         )
 
-    found = compare_counters({NAME: choice_case()}, Path("/b"), Path("/h"), launch)
+    found = compare_counters({NAME: choice_case()}, Sides(Path("/b"), Path("/h"), launch), {})
     assert [change.counter for change in found.changes] == ["auto.slower_choices"] * worse
     assert records == {"/b": [], "/h": []}
 
@@ -157,7 +146,7 @@ def counting(base, head):
 def compared(base, head):
     launch, asked = counting(base, head)
     names = [NAME, "other"][: len(base)]
-    found = compare_counters(dict.fromkeys(names, CASE), Path("/b"), Path("/h"), launch)
+    found = compare_counters(dict.fromkeys(names, CASE), Sides(Path("/b"), Path("/h"), launch), {})
     assert asked[0] == ["/b"] * len(base) + ["/h"] * len(base)  # then those with a worse counter, for the details
     return found
 
@@ -218,7 +207,7 @@ def test_a_crash_of_both_sides_raises_too():
 
 def test_a_child_without_an_answer_raises_in_one_line():
     with pytest.raises(GateError, match=r"^counting failed: ended with exit status 1 no torch$"):
-        compare_counters({NAME: CASE}, Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n"))
+        compare_counters({NAME: CASE}, Sides(Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n")), {})
 
 
 def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lanes():
@@ -276,7 +265,7 @@ def test_a_growth_is_worse_if_it_is_more_than_5_percent_faster(head, is_faster):
 def test_a_growth_is_one_of_the_gates_changes():
     small, large = name_of(DOUBLING.small), name_of(DOUBLING.large)
     launch, _ = counting((*records(100, 180), *records(100, 180)), (*records(100, 400), *records(100, 400)))
-    found = compare_counters({small: DOUBLING.small, large: DOUBLING.large}, Path("/b"), Path("/h"), launch)
+    found = compare_counters({small: DOUBLING.small, large: DOUBLING.large}, Sides(Path("/b"), Path("/h"), launch), {})
     assert f"growth with {DOUBLING.name}" in {change.benchmark for change in found.changes}
 
 
@@ -284,117 +273,3 @@ def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counte
     assert [(each.base, each.head) for each in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
     assert growth_changes(records(9, 3), records(9, 9)) == []
     assert growth_changes(records(100, 180), records(100, 400)[:1]) == []
-
-
-ON_CPU = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
-CALLS = "forward.python_calls"
-
-
-def called(what, line, value=1, *, text="", function="forward", at=7, counter=CALLS, file="m.py"):
-    """A detail: `what`, defined in line `at` of d.py, was called in `line`."""
-    defined = Place(file="d.py", line=at, function=what)
-    place = Place(file=file, line=line, function=function, text=text or f"{what}()")
-    return Detail(counter=counter, what=what, place=place, value=value, defined=defined)
-
-
-def found(olds, news):
-    return [(each.what, each.lines, each.base, each.head) for each in causes(CALLS, olds, news)]
-
-
-DIFFERENCES = {
-    "nothing": ([called("f", 1)], [called("f", 1)], []),
-    "moved lines": ([called("f", 1), called("g", 2, at=9)], [called("f", 5), called("g", 6, at=19)], []),
-    "a call more": ([called("f", 1)], [called("f", 1), called("g", 2)], [("g (d.py:7)", (2,), 0, 1)]),
-    "a call less": ([called("f", 1), called("g", 2)], [called("f", 1)], [("g (d.py:7)", (2,), 1, 0)]),
-    "the same line more often": ([called("f", 1)], [called("f", 1, 3)], [("f (d.py:7)", (1,), 1, 3)]),
-    "a new line alone is shown": (
-        [called("f", 1, text="old()")],
-        [called("f", 2, text="old()"), called("f", 3, text="new()")],
-        [("f (d.py:7)", (3,), 1, 2)],
-    ),
-    "another function": ([called("f", 1)], [called("f", 1, function="h")], [("f (d.py:7)", (1,), 0, 1)] * 1),
-    "the most first, what shrank last": (
-        [called("a", 1, 9), called("b", 2, 1), called("c", 3, 1)],
-        [called("a", 1, 2), called("b", 2, 2), called("c", 3, 5)],
-        [("c (d.py:7)", (3,), 1, 5), ("b (d.py:7)", (2,), 1, 2), ("a (d.py:7)", (1,), 9, 2)],
-    ),
-    "other counters": ([], [called("f", 1, counter="backward.python_calls")], []),
-}
-DIFFERENCES["another function"][2].append(("f (d.py:7)", (1,), 1, 0))
-
-
-@pytest.mark.parametrize(("olds", "news", "expected"), DIFFERENCES.values(), ids=DIFFERENCES)
-def test_the_code_whose_part_differs_is_named(olds, news, expected):
-    assert found(olds, news) == expected
-
-
-def detailed(*details):
-    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=sum(each.value for each in details))})
-    return CountRecord(case=ON_CPU, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT, details=details)
-
-
-def change(counter=CALLS, is_worse=True):
-    return CounterChange(benchmark="b", counter=counter, base=1, head=2, is_worse=is_worse)
-
-
-def test_the_largest_causes_are_named_and_the_others_counted():
-    news = [called(f"f{i}", i, value=20 - i) for i in range(MOST_CAUSES + 3)]
-    blame = blame_of(change(), detailed(), detailed(*news))
-    assert [cause.head for cause in blame.causes] == [20, 19, 18, 17, 16]
-    assert blame.more == 3
-
-
-def test_a_growth_is_explained_by_the_counter_that_grows():
-    (cause,) = blame_of(change(f"{CALLS}.growth"), detailed(), detailed(called("f", 1))).causes
-    assert cause.what == "f (d.py:7)"
-
-
-@pytest.mark.parametrize(
-    ("counter", "expected"),
-    [
-        ("forward.operators", True),
-        ("backward.copies.sim:0->sim:1.size_bytes", True),
-        ("forward.host_calls.host_wait", True),
-        ("forward.python_lines.growth", True),
-        ("forward.peak_bytes.sim:0", False),
-        ("forward.allocations", False),
-        ("dependencies.operators_before_issue", False),
-        ("kept.python_blocks", False),
-    ],
-)
-def test_some_counters_are_known_as_a_whole_only(counter, expected):
-    assert has_details(counter) is expected
-
-
-def asking(*records):
-    asked, answers = [], list(records)
-
-    def launch(command, stdin_text, timeout_s):
-        jobs = CountJobs.model_validate_json(stdin_text).jobs
-        asked.extend(jobs)
-        return ended(0, CountRecords(records=tuple(answers.pop(0) for _ in jobs)).model_dump_json().encode())
-
-    return launch, asked
-
-
-@pytest.mark.parametrize("changes", [[], [change(is_worse=False)], [change("forward.allocations")]])
-def test_without_a_worse_counter_nothing_is_counted_again(changes):
-    launch, asked = asking()
-    assert find_blames(changes, {"b": CountJob(case=ON_CPU)}, Path("/b"), Path("/h"), launch) == ()
-    assert asked == []
-
-
-def test_the_case_of_a_worse_counter_is_counted_again_with_details():
-    launch, asked = asking(detailed(called("f", 1)), detailed(called("f", 1, 2)))
-    job = CountJob(case=ON_CPU, more_steps=9)
-    (blame,) = find_blames([change(), change("x.allocations")], {"b": job}, Path("/b"), Path("/h"), launch)
-    assert [(cause.base, cause.head) for cause in blame.causes] == [(1, 2)]
-    assert [(job.folder, job.details, job.more_steps) for job in asked] == [
-        ("/b", True, 0),
-        ("/h", True, 0),
-    ]
-
-
-def test_a_side_that_cannot_be_counted_again_gives_no_blame():
-    changes, jobs = [change()], {"b": CountJob(case=ON_CPU)}
-    assert find_blames(changes, jobs, Path("/b"), Path("/h"), lambda *_: ended(1)) == ()

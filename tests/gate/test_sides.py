@@ -6,8 +6,9 @@ import os
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate import contents as contents_module
-from dpbench.gate.contents import compile_sides, contents, fence_notes, first_change, guarded
+from dpbench.gate import prepare as prepare_module
+from dpbench.gate.prepare import fence_notes
+from dpbench.gate.sides import compile_sides, contents, first_change, guarded
 from dpbench.processes.fence import SCRATCH, landlock_version
 from dpbench.processes.launch import launch
 from tests.fakes import ended
@@ -79,5 +80,5 @@ def test_compiling_writes_byte_code_of_the_measured_packages_and_nothing_elsewhe
 
 def test_a_kernel_without_landlock_has_a_note(monkeypatch):
     for version, notes in ((0, 1), (1, 0)):
-        monkeypatch.setattr(contents_module, "landlock_version", lambda version=version: version)
+        monkeypatch.setattr(prepare_module, "landlock_version", lambda version=version: version)
         assert len(fence_notes()) == notes

@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.borrowed import Chosen, choose, settled
+from dpbench.gate.benchmarks import choose
+from dpbench.gate.counts import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Cores, Selection, load_settings
 from dpbench.processes.fence import landlock_version
@@ -36,11 +37,10 @@ SKIPPED, CHANGED = Listed(name="one", refused="skips it", is_skipped=True), List
     ],
 )
 def test_what_is_compared(base, head, both, new, note):
-    chosen = Chosen()
-    choose(Selection(asv=".", pattern=True, threshold=0.1), listing(*base), listing(*head), chosen)
-    assert (list(chosen.both), list(chosen.new)) == (both, new)
+    chosen = choose(Selection(asv=".", pattern=True, threshold=0.1), listing(*base), listing(*head))
+    assert ([each.name for each in chosen.both], [each.name for each in chosen.new]) == (both, new)
     assert [text.startswith(note) for text in chosen.notes] == ([True] if note else [])
-    assert all((each.workload, each.threshold) == ("asv one", 0.1) for each in chosen.both.values())
+    assert all((each.workload, each.threshold) == ("asv one", 0.1) for each in chosen.both)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_compared(base, head, both, new, note):
 def test_what_a_gate_cannot_judge(base, head, pattern, why):
     named, new = Selection(asv="suite.time_on", pattern=pattern), listing(*head, problems=("SyntaxError",))
     with pytest.raises(GateError) as raised:
-        choose(named, listing(*base), new, Chosen())
+        choose(named, listing(*base), new)
     assert why in str(raised.value)
 
 

@@ -10,8 +10,8 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
+from dpbench.gate.counts import Records, compare_records, count_folders
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.tier0 import Records, compare_records, count_sides
 from dpbench.gate.tier0_cases import CPU, SIMULATED, choice_case, gate_cases, growth_cases, name_of, plain_cases
 from dpbench.processes.launch import launch
 from tests.simulated import needs_simulator
@@ -42,7 +42,7 @@ def planted(folder: Path, *edits: Edit) -> Path:
 
 def counted(cases: Sequence[Case], folder: Path) -> Records:
     """Count these cases of a commit as tier 0 does."""
-    return count_sides({name_of(case): case for case in cases}, [folder], launch)[0]
+    return count_folders({name_of(case): case for case in cases}, [folder], launch)[0]
 
 
 def changed(base: Records, cases: Sequence[Case], folder: Path) -> list[CounterChange]:

@@ -5,9 +5,10 @@ import shutil
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code
+from dpbench.gate.counts import compare_records
 from dpbench.gate.settings import Tolerances
-from dpbench.gate.tier0 import compare_records, counted_cases, job_of
-from dpbench.gate.tolerated import with_tolerances
+from dpbench.gate.tier0_cases import counted_cases, job_of
+from dpbench.gate.verdict import with_tolerances
 from dpbench.processes.count_all import run_jobs
 from tests.simulated import needs_simulator
 

@@ -4,10 +4,10 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate import tier0_cases
+from dpbench.gate.benchmarks import binds, comparable
 from dpbench.gate.judgement import Verdict
-from dpbench.gate.new_benchmarks import binds, comparable
 from dpbench.gate.prepare import GateRequest
-from dpbench.gate.run_gate import run_gate
+from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark
 from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord
@@ -15,7 +15,7 @@ from dpbench.records.record import Outcome
 from dpbench.report.gate.tables import reliability
 from tests.cli.repositories import git
 from tests.fakes import ended
-from tests.gate.test_tier0 import CASE, record
+from tests.gate.test_counts import CASE, record
 
 OWN, SECOND = "def step(): ...\n", "def step(): ...\ndef second(): ...\n"
 UNTIMED = "no time was measured, and no counter is worse"
@@ -106,7 +106,7 @@ def repository(tmp_path, monkeypatch):
         git(folder, "add", "--all")
         git(folder, "commit", "--quiet", "-m", "one more")
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("dpbench.gate.run_gate.compile_sides", lambda *_: None)
+    monkeypatch.setattr("dpbench.gate.sides.compile_sides", lambda *_: None)
     monkeypatch.setattr("dpbench.gate.prepare.fence_notes", lambda: ("no fence",))
     monkeypatch.setattr(tier0_cases, "checked_cases", lambda: [CASE])
     for more in ("gate_cases", "growth_cases"):

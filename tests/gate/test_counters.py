@@ -1,11 +1,12 @@
-"""Which worse counters are tolerated: a little more work of the host, a little more memory, nothing of a device."""
+"""The table of counters, and which worse ones are tolerated: a little work of the host, a little memory."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpbench.gate.counters import KINDS, kind_of
 from dpbench.gate.settings import SettingsError, Tolerances, load_settings
-from dpbench.gate.tolerated import with_tolerances
+from dpbench.gate.verdict import with_tolerances
 from tests.report.gate.making_gate import counter
 
 USUAL, NONE = Tolerances(), Tolerances(tolerated=0, memory=0)
@@ -39,6 +40,7 @@ def is_tolerated(name, base, head, tolerances=USUAL, is_worse=True):
         ("forward.host_calls.host_wait", 0, 1, False),
         ("forward.copies.sim:0->sim:1.size_bytes", 10**9, 10**9 + 1, False),
         ("forward.allocations", 1000, 1001, False),
+        ("dependencies.ready_at_half_bytes", 1000, 900, False),  # fewer are worse
     ],
 )
 def test_what_is_tolerated(name, base, head, expected):
@@ -83,3 +85,18 @@ def test_wrong_tolerances_are_one_line(tmp_path, text, words):
         load_settings(tmp_path / "gate.toml")
     assert "\n" not in str(caught.value)
     assert all(word in str(caught.value) for word in words), caught.value
+
+
+COUNTERS = (
+    *("forward.python_calls", "forward.python_lines.growth", "backward.host_operators", "forward.turns"),
+    *("forward.python_peak_bytes", "forward.peak_bytes.sim:0", "forward.copies.sim:0->sim:1.count"),
+    *("forward.host_calls.host_wait", "forward.host_calls.event_record", "dependencies.ready_at_half_bytes"),
+    *("dependencies.issue_swaps", "kept.python_blocks", "more_steps.collections", "uses.copied.python_calls"),
+    *("uses.start.modules", "uses.step.host_operators", "uses.step.absent", "auto.slower_choices"),
+    *("projected.4xH100-sxm", "setup.broadcast.count", "step.forward.all_reduce.count", "value (bytes)", "value (s)"),
+)
+
+
+def test_each_row_of_the_table_holds_for_a_counter_that_no_row_above_it_matches():
+    assert {kind_of(counter) for counter in COUNTERS} == set(KINDS)
+    assert kind_of("forward.allocations") not in KINDS

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate import take_round as take_round_module
+from dpbench.gate import rounds as rounds_module
+from dpbench.gate.rounds import LOCKSTEP, quietest_core, take_round
 from dpbench.gate.settings import Cores
-from dpbench.gate.take_round import LOCKSTEP, Sides, quietest_core, take_round
+from dpbench.gate.sides import Sides
 from dpbench.processes.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
 from dpbench.records.record import Outcome
 from tests.fakes import ended
@@ -16,7 +17,6 @@ from tests.gate.making_rounds import benchmark, lockstep_round
 from tests.records.making import ENVIRONMENT
 
 USABLE = [0, 2, 3]
-SIDES = Sides(Path("/b"), Path("/h"), {"wide": {"X": "1"}})
 SUITE = [benchmark("wide"), benchmark("all", cores=Cores.ALL)]
 
 
@@ -32,8 +32,8 @@ def machine(monkeypatch):
         def cpu_affinity(self):
             return USABLE[::-1]
 
-    monkeypatch.setattr(take_round_module.psutil, "Process", Process)
-    monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda interval, percpu: [90.0, 50.0, 20.0, 10.0])
+    monkeypatch.setattr(rounds_module.psutil, "Process", Process)
+    monkeypatch.setattr(rounds_module.psutil, "cpu_percent", lambda interval, percpu: [90.0, 50.0, 20.0, 10.0])
 
 
 def take(*rounds, number=7, asked=None, record=None, suite=SUITE):
@@ -46,7 +46,8 @@ def take(*rounds, number=7, asked=None, record=None, suite=SUITE):
             0 if record is None else 1, answer if record is None else record, tail=b"Traceback\nthe last line\n"
         )
 
-    return take_round(suite, SIDES, number, ("cpu",), launch)
+    sides = Sides(Path("/b"), Path("/h"), launch, head_environment={"wide": {"X": "1"}})
+    return take_round(suite, sides, number, ("cpu",))
 
 
 def failed(outcome, side=SideName.HEAD):
@@ -135,7 +136,7 @@ def test_a_child_without_an_answer_raises_with_its_last_line():
 
 
 def test_the_quietest_core_is_a_usable_one(monkeypatch):
-    monkeypatch.setattr(take_round_module.psutil, "cpu_percent", lambda *_, percpu: [0.0, 90.0, 10.0, 50.0])
+    monkeypatch.setattr(rounds_module.psutil, "cpu_percent", lambda *_, percpu: [0.0, 90.0, 10.0, 50.0])
     assert quietest_core([1, 2, 3]) == 2
     assert quietest_core([0, 1]) == 0
     assert quietest_core([3]) == 3

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.false_alarms import SelfTest, false_alarms_of_twins, measured_false_alarms
+from dpbench.gate.history import SelfTest, false_alarms_of_twins, measured_false_alarms, read_self_tests
 from tests.gate.making_history import line, times
 from tests.hostile.files import self_test
 from tests.records.making import ENVIRONMENT
@@ -19,39 +19,43 @@ def written(results, environment=ENVIRONMENT):
     return SelfTest.model_validate_json(content)
 
 
+def cited(results, *history):
+    return measured_false_alarms(read_self_tests(results), *history)
+
+
 def test_none_if_nothing_was_measured(tmp_path):
-    assert measured_false_alarms(tmp_path, (), ENVIRONMENT) is None
+    assert cited(tmp_path, (), ENVIRONMENT) is None
     written(tmp_path)
-    assert measured_false_alarms(tmp_path, (), None) is None
+    assert cited(tmp_path, (), None) is None
 
 
 @pytest.mark.parametrize("environment", [ENVIRONMENT, ELSEWHERE])
 def test_a_machine_of_the_same_kind_is_cited_under_any_host_name(tmp_path, environment):
     found = written(tmp_path)
     assert found.false_alarms.of == 6
-    assert measured_false_alarms(tmp_path, (), environment) == found.false_alarms
+    assert cited(tmp_path, (), environment) == found.false_alarms
 
 
 def test_the_twins_of_this_machine_are_cited_before_another_machine(tmp_path):
     written(tmp_path)
-    assert measured_false_alarms(tmp_path, (), OTHER_CPU) is None
+    assert cited(tmp_path, (), OTHER_CPU) is None
     lines = (line("b" * 40, "c" * 40, times("a", 1.0, 1.0, twin_alarmed=True), environment=OTHER_CPU),)
-    cited = measured_false_alarms(tmp_path, lines, OTHER_CPU)
-    assert (cited.alarms, cited.of) == (1, 1)
-    assert measured_false_alarms(tmp_path, lines, ENVIRONMENT).of == 6  # the self-test comes before the twins
+    of_twins = cited(tmp_path, lines, OTHER_CPU)
+    assert (of_twins.alarms, of_twins.of) == (1, 1)
+    assert cited(tmp_path, lines, ENVIRONMENT).of == 6  # the self-test comes before the twins
 
 
 def test_the_machine_of_this_kind_is_cited_out_of_several(tmp_path):
     written(tmp_path, OTHER_CPU.model_copy(update={"hostname": "a"}))
     found = written(tmp_path, ELSEWHERE.model_copy(update={"hostname": "b"}))
-    assert measured_false_alarms(tmp_path, (), ENVIRONMENT) == found.false_alarms
+    assert cited(tmp_path, (), ENVIRONMENT) == found.false_alarms
 
 
 def test_a_file_that_is_no_self_test_raises_in_one_line(tmp_path):
     (tmp_path / "gate").mkdir()
     (tmp_path / "gate/self-test-x.json").write_text("{}")
     with pytest.raises(GateError, match=r"self-test-x\.json: is no self-test's result: ") as caught:
-        measured_false_alarms(tmp_path, (), ENVIRONMENT)
+        cited(tmp_path, (), ENVIRONMENT)
     assert "\n" not in str(caught.value)
 
 

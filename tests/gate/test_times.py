@@ -1,17 +1,23 @@
 """The loop of rounds and interim analyses, with scripted rounds and a simulated clock."""
 
 from math import log
+from pathlib import Path
 from random import Random
+from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
-from dpbench.gate import tier1
+from dpbench.gate import times as times_module
+from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.judgement import TimeRatio, Verdict
-from dpbench.gate.tier1 import Times, measure_times, verdict_of
-from dpbench.gate.verdict import Analysis, risks_for, rounds_to_decide, twin_alarms
+from dpbench.gate.settings import BorrowedBenchmark, Settings
+from dpbench.gate.sides import Sides
+from dpbench.gate.time_verdict import Analysis, risks_for, rounds_to_decide, twin_alarms
+from dpbench.gate.times import Times, budget_that_decides, measure_times, time_sides
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.records.making import ENVIRONMENT
-from tests.report.gate.making_gate import time
+from tests.report.gate.making_gate import time, unmeasured
 
 NAMES = ("a", "b", "c")
 SUITE = [benchmark(name) for name in NAMES]
@@ -57,7 +63,7 @@ def test_one_slower_benchmark_ends_the_gate_and_others_may_stay_undecided():
     times = measured(take)
     assert len(take.calls) == 5
     assert [each.verdict for each in times.judgements] == [Verdict.UNDECIDED, Verdict.SLOWER, Verdict.PASS]
-    assert verdict_of(times.judgements) is Verdict.SLOWER
+    assert times.verdict is Verdict.SLOWER
 
 
 def test_only_undecided_benchmarks_take_further_rounds_until_time_is_up():
@@ -72,8 +78,10 @@ def test_only_undecided_benchmarks_take_further_rounds_until_time_is_up():
 
 def test_each_analysis_knows_the_share_of_the_budget_that_is_over_and_the_last_one_has_all(monkeypatch):
     """Otherwise half of the error rate would never be spent."""
-    seen, judge = {}, tier1.judge
-    monkeypatch.setattr(tier1, "judge", lambda *words: seen.setdefault(words[2].number, words[2]) and judge(*words))
+    seen, judge = {}, times_module.judge
+    monkeypatch.setattr(
+        times_module, "judge", lambda *words: seen.setdefault(words[2].number, words[2]) and judge(*words)
+    )
     measured(ScriptedTake({"a": equal(), "b": unclear(), "c": equal()}), budget_s=12.5)
     assert [seen[number].share for number in (1, 2, 3, 4)] == [pytest.approx(5 / 12.5), 7 / 12.5, 10 / 12.5, 1.0]
     assert [seen[number].share_before for number in (2, 3, 4)] == [seen[number].share for number in (1, 2, 3)]
@@ -140,7 +148,7 @@ def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
     ],
 )
 def test_a_suite_is_slower_if_any_benchmark_is_else_undecided_if_any_is(verdicts, found):
-    assert verdict_of([time(verdict=each) for each in verdicts]) is Verdict(found)
+    assert Times(tuple(time(verdict=verdict) for verdict in verdicts)).verdict is Verdict(found)
 
 
 def test_what_is_undecided_says_how_much_more_time_it_needs():
@@ -168,3 +176,40 @@ def test_fewer_rounds_are_needed_where_the_ratio_is_far_from_the_tolerated_growt
     assert needed(1.1, 1.05) < needed(1.05, 1.05)
     assert needed(1.0, 1.02) < needed(1.02, 1.02)
     assert needed(1.029, 1.05) is None
+
+
+def test_a_suite_has_the_half_that_steps_leave(monkeypatch):
+    asked = []
+
+    def measured(group, _, *, budget_s, of, **__):
+        asked.append(([each.name for each in group], round(budget_s), of))
+        return Times(tuple(time(each.name, verdicts[each.name]) for each in group))
+
+    own, lent = benchmark("step"), BorrowedBenchmark(name="time_x", workload="asv time_x", threshold=0.02)
+    monkeypatch.setattr(times_module, "measure_times", measured)
+
+    def times(*benchmarks):
+        asked.clear()
+        fields = {"tiers": (0, 1), "start_s": monotonic(), "budget_s": 90.0, "settings": Settings()}
+        sides = Sides(Path("/b"), Path("/h"), None, build_s=10.0)  # which the budget does not count
+        return time_sides(SimpleNamespace(**fields), Benchmarks(both=benchmarks), sides, lambda *_: None)
+
+    verdicts = {"step": "pass", "time_x": "pass"}
+    assert [each.benchmark for each in times(lent, own).judgements] == ["step", "time_x"]
+    assert asked == [(["step"], 50, 2), (["time_x"], 100, 2)]
+    times(own)
+    assert asked == [(["step"], 100, 1)]
+    times(lent)
+    assert asked == [(["time_x"], 100, 1)]
+    verdicts["step"] = "slower"  # the verdict is sure, so nothing more is measured
+    times(own, lent)
+    assert asked == [(["step"], 50, 2), (["time_x"], 0, 2)]
+
+
+def test_an_undecided_verdict_names_a_budget():
+    undecided = (unmeasured("a", Verdict.UNDECIDED),)
+    assert budget_that_decides(Times((time("a"),)), 300.0) is None
+    assert budget_that_decides(Times((time("a", "slower"), *undecided)), 300.0) is None
+    needs = budget_that_decides(Times(undecided, more_s=200.0), 300.0)
+    assert needs == "--budget 10m would decide it, if the machine stays as it is"
+    assert budget_that_decides(Times(undecided, more_s=None), 300.0) == "more time is not likely to decide it"

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code
-from dpbench.gate.tier0 import changes
+from dpbench.gate.counts import changes
 from dpbench.gate.tier0_cases import CPU, _case
 from dpbench.processes.count_all import run_jobs
 from dpbench.processes.messages import CountJob

@@ -1,0 +1,135 @@
+"""The counters of tier 0: when more of one is worse, no change, tolerated or outvoted by a shorter time. Pure.
+
+Counts have no noise, so one operator, copy, byte, allocation or host wait more is a regression. `KINDS` has the
+exceptions. One call more costs a host less than a step time shows, and any refactoring may add one. So a project
+tolerates some (`Tolerances`). What a device or a link does is exact.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Literal
+
+from dpbench.gate.settings import Tolerances
+
+GROWTH = ".growth"
+"""The end of the name of a growth: what a counter grows by if the model or the number of lanes doubles."""
+GROWTH_SLACK = 0.05
+"""The share by which a growth may be larger than base's."""
+SLOWER_CHOICES = "auto.slower_choices"
+_REDUCED = "dependencies.reduced_bytes"
+
+
+class Worse(StrEnum):
+    """When a counter that differs is worse."""
+
+    MORE = "more"
+    LESS_OF_REDUCED = "a smaller share of the reduced bytes"
+    MORE_IN_ALL = "more, unless it moved here from another part of the step"
+    UNKNOWN = "unknown"
+
+
+class Trade(StrEnum):
+    """Which step times outvote a worse counter."""
+
+    NOT_SLOWER = "those of its case, if they are not longer"
+    FASTER = "a shorter one, if the counter grew by little"
+    FASTER_IF_MOVED = "a shorter one, if the counter grew by little, and falls by as much in other cases"
+    NEVER = "none"
+
+
+@dataclass(frozen=True)
+class CounterKind:
+    """What holds for the counters whose names match.
+
+    A change of at most `slack`, a share of base's count or a number, is no change. `tolerance` says which growth of the
+    settings is tolerated. `grows` is whether its growth is compared when something doubles. `has_details` is whether
+    the lines of code behind it are known.
+    """
+
+    names: str
+    worse: Worse = Worse.MORE
+    slack: tuple[float, float] | None = None
+    tolerance: Literal["host", "memory"] | None = None
+    is_memory: bool = False
+    trade: Trade = Trade.FASTER_IF_MOVED
+    grows: bool = True
+    has_details: bool = False
+
+
+_HOST = "(python_calls|host_operators)"
+_ONCE = r"uses\.(start|copied|pickled)"
+KINDS = (
+    CounterKind(r"\w+\.python_calls", tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
+    CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    CounterKind(r"\w+\.(thread_python_calls|host_operators|threading_calls|waits)", tolerance="host"),
+    CounterKind(r"\w+\.turns", Worse.UNKNOWN),  # the projected time decides
+    # A few names more cost a call of a borrowed benchmark as much.
+    CounterKind(r"\w+\.python_peak_bytes", slack=(0.05, 1024), tolerance="memory", is_memory=True, trade=Trade.FASTER),
+    CounterKind(r"\w+\.peak_bytes\..*", tolerance="memory", is_memory=True, trade=Trade.FASTER),
+    CounterKind(r"\w+\.host_calls\.host_wait", trade=Trade.NEVER, has_details=True),
+    CounterKind(r"\w+\.(operators|kernels|flops|copies\..*|host_calls\..*)", has_details=True),
+    CounterKind(r"dependencies\.(ready|startable|issued)_at_half_bytes", Worse.LESS_OF_REDUCED, trade=Trade.NEVER),
+    CounterKind(r"dependencies\..*", trade=Trade.NEVER),
+    CounterKind(r"kept\..*", is_memory=True, trade=Trade.NEVER, grows=False),
+    CounterKind(r"more_steps\..*", grows=False),
+    # What a user does once in a run: an attribute more of the wrapper adds calls to a copy.
+    CounterKind(rf"{_ONCE}\.{_HOST}", slack=(0.05, 0), tolerance="host", grows=False),
+    CounterKind(rf"{_ONCE}\..*", slack=(0.05, 0), grows=False),
+    CounterKind(rf"uses\.\w+\.{_HOST}", tolerance="host", grows=False),
+    CounterKind(r"uses\..*", grows=False),
+    CounterKind(r"auto\..*", trade=Trade.NEVER, grows=False),
+    # A projection rests on many counts that are compared one by one.
+    CounterKind(r"projected\..*", slack=(0.01, 0), trade=Trade.NEVER, grows=False),
+    # Of borrowed benchmarks, and of scripts. What is sent before the first forward is sent once.
+    CounterKind(r"value \(bytes\)", is_memory=True, trade=Trade.NEVER),
+    CounterKind(r"value .*", trade=Trade.NEVER),
+    CounterKind(r"setup\..*", Worse.UNKNOWN),
+    CounterKind(r"(step|seldom)\..*", Worse.MORE_IN_ALL),
+)
+"""The first whose names match holds. Other counters have the defaults."""
+
+
+@cache
+def kind_of(counter: str) -> CounterKind:
+    """Return the kind of a counter, or of that whose growth it is."""
+    name = counter.removesuffix(GROWTH)
+    return next((kind for kind in KINDS if re.fullmatch(kind.names, name)), CounterKind(".*"))
+
+
+def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool | None:
+    """Whether `news` is worse than `olds` in a counter that differs; None if that is unknown.
+
+    A missing counter counts as 0.
+    """
+    worse, old, new = kind_of(counter).worse, olds.get(counter, 0), news.get(counter, 0)
+    if worse is Worse.UNKNOWN:
+        return None
+    if worse is Worse.LESS_OF_REDUCED:
+        return new * olds.get(_REDUCED, 0) < old * news.get(_REDUCED, 0)
+    if worse is Worse.MORE_IN_ALL:
+        period, *_, what, unit = counter.split(".")
+        alike = [name for name in olds.keys() | news.keys() if re.fullmatch(rf"{period}\..*\.{what}\.{unit}", name)]
+        more_in_all = sum(news.get(name, 0) - olds.get(name, 0) for name in alike)
+        return None if (new - old) * more_in_all <= 0 else new > old
+    return new > old
+
+
+def is_notable(counter: str, old: float, new: float) -> bool:
+    """Whether a difference is more than what other code of the same cost changes."""
+    slack = kind_of(counter).slack
+    return slack is None or abs(new - old) > max(slack[0] * old, slack[1])
+
+
+def is_tolerated(counter: str, base: float, more: float, tolerances: Tolerances) -> bool:
+    """Whether a project tolerates that a worse counter grows from `base` by so much."""
+    match kind_of(counter).tolerance:
+        case "host":
+            return tolerances.tolerated > 0 and more <= max(tolerances.tolerated * base, tolerances.calls)
+        case "memory":
+            return more <= tolerances.memory * base
+        case None:
+            return False

@@ -1,0 +1,193 @@
+"""One round of tier 1, and the ratios of head to base that it gives.
+
+A new child process times base, its twin and head in blocks. Blocks become contrasts:
+
+    head   log head - (log base + log twin) / 2     its variance is 3/4 of that of log head - log base
+    twin   log twin - log base                      the noise of this machine, in the same minutes
+
+Head is compared with base and its twin together, because two processes of base make a steadier reference than one. Of
+each side's steps three quantities are compared:
+
+    median   of the blocks                     block by block between neighbours in time: a slower minute cancels
+    mean     of all steps of the round         it sees what is costly in few steps, such as a garbage collection
+    later    of the last quarter of blocks     over the first quarter: it sees what costs more with every step
+
+A round gives one number of each for each benchmark. Processes differ more than the blocks of one process, so rounds are
+the sample.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+
+from dpbench.errors import GateError
+from dpbench.gate.settings import LIMIT_S, Benchmark, Cores, limit_s
+from dpbench.gate.sides import Sides
+from dpbench.processes.interpret import ending, last_lines
+from dpbench.processes.messages import (
+    LockstepJob,
+    LockstepJobs,
+    LockstepRound,
+    LockstepRounds,
+    SideName,
+    StartUpJob,
+    Timed,
+)
+from dpbench.processes.start import child_command
+from dpbench.records.record import Environment, Outcome
+from dpbench.text.frozen import Frozen
+
+LOCKSTEP = child_command("dpbench.processes.child.lockstep")
+BLOCKS = 80
+"""Blocks of each side, unless its step is long.
+
+To start a round takes seconds, so many blocks are cheap: with 80 instead of 20, the ratios of two rounds differ by a
+third as much.
+"""
+BLOCK_S = 0.005
+"""Seconds of one block.
+
+A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
+second. So blocks are short. `results/gate/figures.md` compares rounds. Each block refills the caches, for all sides
+alike.
+"""
+FORKS = 5
+"""Forks of each side in a start-up."""
+_CPU_SAMPLE_S = 0.2
+_LEAST_BLOCKS, _QUARTER = 8, 4
+"""Fewer blocks have no quarters, and a mean that one disturbance decides."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Blocks = Sequence[Sequence[float]]
+"""The seconds of each step, block by block."""
+
+
+class Contrast(Frozen):
+    """One quantity in one round: the logarithms of head's and of the twin's ratio to base."""
+
+    head: Finite
+    twin: Finite
+
+
+class RoundRatio(Frozen):
+    """One benchmark in one round: contrasts, as logarithms, and step times in seconds.
+
+    `contrast` and `twin` are those of the median block. `mean` and `later` are None if the round has too few blocks.
+    `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
+    """
+
+    contrast: Finite
+    twin: Finite
+    base_s: Finite
+    head_s: Finite
+    cores: str
+    mean: Contrast | None = None
+    later: Contrast | None = None
+
+    @property
+    def median(self) -> Contrast:
+        return Contrast(head=self.contrast, twin=self.twin)
+
+
+@dataclass(frozen=True)
+class SuiteRound:
+    """One round of each benchmark, by name, the machine that measured it, and notes, by benchmark too."""
+
+    ratios: dict[str, RoundRatio]
+    environment: Environment | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...]) -> SuiteRound:
+    """Measure round `number` of these benchmarks.
+
+    `lanes` are for the benchmarks that leave their devices to the machine. Raises GateError, with the side and the
+    reason, if a benchmark fails.
+    """
+    usable = sorted(psutil.Process().cpu_affinity())
+    quietest = (quietest_core(usable),)
+    jobs, start_ups = list[LockstepJob](), list[StartUpJob]()
+    for benchmark in benchmarks:
+        job: dict[str, Any] = {
+            "case": benchmark.case(len(usable), lanes),
+            "sides": sides.of(benchmark.name),
+            "cores": quietest if benchmark.cores is Cores.ONE else tuple(usable),
+            "timeout_s": limit_s(benchmark),
+            "seed": number,
+        }
+        if benchmark.timed is Timed.STEP:
+            checked = number == 0  # a commit computes the same in every round
+            jobs.append(LockstepJob(benchmark=benchmark.name, blocks=BLOCKS, block_s=BLOCK_S, checked=checked, **job))
+        else:
+            start_ups.append(StartUpJob(benchmarks={benchmark.name: benchmark.timed}, forks=FORKS, **job))
+    start_ups = _with_shared_forks(start_ups)
+    request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
+    forks = len(SideName) * (FORKS + 1) * len(start_ups)
+    end = sides.launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
+    try:
+        taken = LockstepRounds.model_validate_json(end.record)
+    except ValidationError:
+        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    for answer in taken.rounds:
+        if answer.outcome is not Outcome.OK:
+            side = f"{'base' if answer.side is SideName.TWIN else answer.side}: " if answer.side else ""
+            raise GateError(f"{side}{answer.benchmark}: {answer.outcome.replace('_', ' ')}: {answer.reason}")
+    notes = {answer.benchmark: f"round {number + 1}: {answer.reason}" for answer in taken.rounds if answer.reason}
+    return SuiteRound({answer.benchmark: ratio_of(answer) for answer in taken.rounds}, taken.environment, notes)
+
+
+def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
+    """Return one job for all benchmarks of one start-up."""
+    shared: dict[str, StartUpJob] = {}
+    for job in jobs:
+        start_up = job.model_dump_json(exclude={"benchmarks"})
+        others = shared[start_up].benchmarks if start_up in shared else {}
+        shared[start_up] = job.model_copy(update={"benchmarks": {**others, **job.benchmarks}})
+    return list(shared.values())
+
+
+def quietest_core(usable: Sequence[int]) -> int:
+    """Return the usable core that was least busy in a fifth of a second."""
+    busy = psutil.cpu_percent(_CPU_SAMPLE_S, percpu=True)
+    return min(usable, key=lambda core: busy[core])
+
+
+def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
+    """Reduce a round whose outcome is OK."""
+    sides = SideName.BASE, SideName.TWIN, SideName.HEAD
+    base, twin, head = (_block_logs(lockstep_round.times_s[side]) for side in sides)
+    heads, twins = head - (base + twin) / 2, twin - base
+    has_quarters = len(head) >= _LEAST_BLOCKS
+    base_mean, twin_mean, head_mean = (_log_mean(lockstep_round.times_s[side]) for side in sides)
+    mean = Contrast(head=head_mean - (base_mean + twin_mean) / 2, twin=twin_mean - base_mean)
+    return RoundRatio(
+        contrast=float(np.median(heads)),
+        twin=float(np.median(twins)),
+        base_s=float(np.exp(np.median([base, twin]))),
+        head_s=float(np.exp(np.median(head))),
+        cores=lockstep_round.cores,
+        mean=mean if has_quarters else None,
+        later=Contrast(head=_growth(heads), twin=_growth(twins)) if has_quarters else None,
+    )
+
+
+def _block_logs(blocks: Blocks) -> NDArray[np.float64]:
+    """Logarithms of each block's mean step time.
+
+    The mean, because a step may leave work to the next one, and that is part of its cost.
+    """
+    return np.log([np.mean(block) for block in blocks])
+
+
+def _log_mean(blocks: Blocks) -> float:
+    return float(np.log(np.mean([step_s for block in blocks for step_s in block])))
+
+
+def _growth(logs: NDArray[np.float64]) -> float:
+    quarter = len(logs) // _QUARTER
+    return float(np.median(logs[-quarter:]) - np.median(logs[:quarter]))

@@ -1,0 +1,130 @@
+"""Which code made a counter worse, with details made by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from dpbench.cases.case import Case
+from dpbench.gate.causes import MOST_CAUSES, blames_of, causes, find_blames
+from dpbench.gate.counters import kind_of
+from dpbench.gate.judgement import CounterChange
+from dpbench.gate.sides import Sides
+from dpbench.processes.messages import CountJob, CountJobs, CountRecords
+from dpbench.records.counts import CountRecord, Counts, Detail, Phase, PhaseCounts, Place
+from dpbench.records.record import Outcome
+from tests.fakes import ended
+from tests.records.making import ENVIRONMENT
+
+ON_CPU = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
+CALLS = "forward.python_calls"
+
+
+def called(what, line, value=1, *, text="", function="forward", at=7, counter=CALLS, file="m.py"):
+    """A detail: `what`, defined in line `at` of d.py, was called in `line`."""
+    defined = Place(file="d.py", line=at, function=what)
+    place = Place(file=file, line=line, function=function, text=text or f"{what}()")
+    return Detail(counter=counter, what=what, place=place, value=value, defined=defined)
+
+
+def found(olds, news):
+    return [(each.what, each.lines, each.base, each.head) for each in causes(CALLS, olds, news)]
+
+
+DIFFERENCES = {
+    "nothing": ([called("f", 1)], [called("f", 1)], []),
+    "moved lines": ([called("f", 1), called("g", 2, at=9)], [called("f", 5), called("g", 6, at=19)], []),
+    "a call more": ([called("f", 1)], [called("f", 1), called("g", 2)], [("g (d.py:7)", (2,), 0, 1)]),
+    "a call less": ([called("f", 1), called("g", 2)], [called("f", 1)], [("g (d.py:7)", (2,), 1, 0)]),
+    "the same line more often": ([called("f", 1)], [called("f", 1, 3)], [("f (d.py:7)", (1,), 1, 3)]),
+    "a new line alone is shown": (
+        [called("f", 1, text="old()")],
+        [called("f", 2, text="old()"), called("f", 3, text="new()")],
+        [("f (d.py:7)", (3,), 1, 2)],
+    ),
+    "another function": ([called("f", 1)], [called("f", 1, function="h")], [("f (d.py:7)", (1,), 0, 1)] * 1),
+    "the most first, what shrank last": (
+        [called("a", 1, 9), called("b", 2, 1), called("c", 3, 1)],
+        [called("a", 1, 2), called("b", 2, 2), called("c", 3, 5)],
+        [("c (d.py:7)", (3,), 1, 5), ("b (d.py:7)", (2,), 1, 2), ("a (d.py:7)", (1,), 9, 2)],
+    ),
+    "other counters": ([], [called("f", 1, counter="backward.python_calls")], []),
+}
+DIFFERENCES["another function"][2].append(("f (d.py:7)", (1,), 1, 0))
+
+
+@pytest.mark.parametrize(("olds", "news", "expected"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_the_code_whose_part_differs_is_named(olds, news, expected):
+    assert found(olds, news) == expected
+
+
+def detailed(*details):
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=sum(each.value for each in details))})
+    return CountRecord(case=ON_CPU, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT, details=details)
+
+
+def change(counter=CALLS, is_worse=True):
+    return CounterChange(benchmark="b", counter=counter, base=1, head=2, is_worse=is_worse)
+
+
+def test_the_largest_causes_are_named_and_the_others_counted():
+    news = [called(f"f{i}", i, value=20 - i) for i in range(MOST_CAUSES + 3)]
+    (blame,) = blames_of([change()], {"b": ([], news)})
+    assert [cause.head for cause in blame.causes] == [20, 19, 18, 17, 16]
+    assert blame.more == 3
+
+
+def test_a_growth_is_explained_by_the_counter_that_grows():
+    (blame,) = blames_of([change(f"{CALLS}.growth")], {"b": ([], [called("f", 1)])})
+    (cause,) = blame.causes
+    assert cause.what == "f (d.py:7)"
+
+
+@pytest.mark.parametrize(
+    ("counter", "expected"),
+    [
+        ("forward.operators", True),
+        ("backward.copies.sim:0->sim:1.size_bytes", True),
+        ("forward.host_calls.host_wait", True),
+        ("forward.python_lines.growth", True),
+        ("forward.peak_bytes.sim:0", False),
+        ("forward.allocations", False),
+        ("dependencies.operators_before_issue", False),
+        ("kept.python_blocks", False),
+    ],
+)
+def test_some_counters_are_known_as_a_whole_only(counter, expected):
+    assert kind_of(counter).has_details is expected
+
+
+def asking(*records):
+    asked, answers = [], list(records)
+
+    def launch(command, stdin_text, timeout_s):
+        jobs = CountJobs.model_validate_json(stdin_text).jobs
+        asked.extend(jobs)
+        return ended(0, CountRecords(records=tuple(answers.pop(0) for _ in jobs)).model_dump_json().encode())
+
+    return launch, asked
+
+
+@pytest.mark.parametrize("changes", [[], [change(is_worse=False)], [change("forward.allocations")]])
+def test_without_a_worse_counter_nothing_is_counted_again(changes):
+    launch, asked = asking()
+    assert find_blames(changes, {"b": CountJob(case=ON_CPU)}, Sides(Path("/b"), Path("/h"), launch)) == ()
+    assert asked == []
+
+
+def test_the_case_of_a_worse_counter_is_counted_again_with_details():
+    launch, asked = asking(detailed(called("f", 1)), detailed(called("f", 1, 2)))
+    job = CountJob(case=ON_CPU, more_steps=9)
+    (blame,) = find_blames([change(), change("x.allocations")], {"b": job}, Sides(Path("/b"), Path("/h"), launch))
+    assert [(cause.base, cause.head) for cause in blame.causes] == [(1, 2)]
+    assert [(job.folder, job.details, job.more_steps) for job in asked] == [
+        ("/b", True, 0),
+        ("/h", True, 0),
+    ]
+
+
+def test_a_side_that_cannot_be_counted_again_gives_no_blame():
+    changes, jobs = [change()], {"b": CountJob(case=ON_CPU)}
+    assert find_blames(changes, jobs, Sides(Path("/b"), Path("/h"), lambda *_: ended(1))) == ()
