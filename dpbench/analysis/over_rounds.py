@@ -46,17 +46,17 @@ def over_values(values: Sequence[float | str]) -> OverRounds:
     return over_rounds([Reading(reason=each) if isinstance(each, str) else Reading(value=each) for each in values])
 
 
-Place = tuple[str, str]
+FigurePlace = tuple[str, str]
 """The variant and the device that a figure is of; '' if it is not of one device."""
 
 
-def notes_on_missing(figures: Iterable[tuple[str, Place, OverRounds]]) -> Iterator[str]:
+def notes_on_missing(figures: Iterable[tuple[str, FigurePlace, OverRounds]]) -> Iterator[str]:
     """Yield one line for each reason: ``labels: reason (places)``.
 
     `figures` has a label, the place and the figure. Places are left out if the reason is that of all of them.
     """
-    places_of: dict[str, list[Place]] = {}
-    missing: dict[tuple[str, str], list[Place]] = {}
+    places_of: dict[str, list[FigurePlace]] = {}
+    missing: dict[tuple[str, str], list[FigurePlace]] = {}
     for label, place, figure in figures:
         places_of.setdefault(label, []).append(place)
         if figure.reason is not None:
@@ -70,7 +70,7 @@ def notes_on_missing(figures: Iterable[tuple[str, Place, OverRounds]]) -> Iterat
         yield one_line(f"{', '.join(labels)}: {why}" + (f" ({where})" if where else ""))
 
 
-def _where(places: Sequence[Place], every: Sequence[Place]) -> str:
+def _where(places: Sequence[FigurePlace], every: Sequence[FigurePlace]) -> str:
     """Return the places: as variants or as devices alone where all places of these are meant, '' for all places."""
     if len(places) == len(every):
         return ""

@@ -19,7 +19,7 @@ from dpbench.analysis.compare import Comparison, Comparisons, Row
 from dpbench.analysis.ladder import Ladder, Rung, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices, short_devices
+from dpbench.cases.devices import short_devices
 from dpbench.cases.names import Data
 from dpbench.records.record import Outcome
 from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
@@ -209,7 +209,7 @@ def _why(summary: Summary) -> str:
 
 def _setting(case: Case) -> str:
     machines = "" if case.machines == 1 else f" of {case.machines} machines"
-    return f"{case.workload}, batch {case.batch} on {format_devices(case.devices)}{machines}, {circumstances(case)}"
+    return f"{place(case)}{machines}, {circumstances(case)}"
 
 
 def _rounds(comparisons: Sequence[Comparison]) -> str:
