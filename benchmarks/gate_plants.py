@@ -1,10 +1,11 @@
 """Hold the changes of `gate_plants.toml` against the gate, and print how often it answers rightly.
 
-    python -m benchmarks.gate_plants [--only TEXT] [--budget 5m] [--output results/gate/plants.jsonl]
+    python -m benchmarks.gate_plants [--only TEXT] [--whole] [--repeat N] [--budget 5m] [--output FILE]
 
 Each plant and each opposite is a commit in a clone of HEAD. A plant that tier 0 must see is judged by `--tiers 0`, one
-that shows in times alone by tier 1 of its benchmark. The answer is right if a plant is slower, and an opposite is not.
-A line of JSON is appended for each gate. `tests/gate/test_gate_plants.py` counts the same list without whole gates.
+that shows in times alone by tier 1 of its benchmark; `--whole` is the gate of all tiers and benchmarks. The answer is
+right if a plant is slower, and an opposite is not. A line of JSON is appended for each gate.
+`tests/gate/test_gate_plants.py` counts the same list without whole gates.
 """
 
 import argparse
@@ -28,6 +29,7 @@ _ANCHOR = "                check_not_capturing(self.src_device_obj)\n"
 _SETTINGS = '[[benchmark]]\nname = "{name}"\nworkload = "{workload}"\nbatch = {batch}\ndevices = "cpu*4"\n{rest}'
 _TIMED = {
     "launch_bound": ("mlp/tiny", 64, 'variant = "tuned[dispatch=sequence]"\nthreshold = "1.5%"\n'),
+    "many_parameters": ("many/small", 16, 'threshold = "2%"\n'),
     "import": ("many/base", 16, 'timed = "import"\nthreshold = "15%"\n'),
 }
 RIGHT = {"plant": ("slower",), "opposite": ("pass", "faster")}
@@ -86,15 +88,15 @@ def plants() -> list[Plant]:
     ]
 
 
-def gate(plant: Plant, head: Code, folder: Path, budget: str) -> dict[str, Any]:
-    """Judge `head` in a new clone of HEAD, and return the judgement as JSON."""
+def gate(plant: Plant, head: Code, folder: Path, budget: str, is_whole: bool) -> dict[str, Any]:
+    """Judge `head` in a new clone of HEAD, by all tiers if `is_whole`, and return the judgement as JSON."""
     _git(ROOT, "clone", "--quiet", ROOT, folder)
     for code, message in ((plant.base, "base"), (head, "head")):
         _git(folder, "checkout", "--quiet", "HEAD" if message == "base" else "HEAD~1", "--", ".")
         code.write(folder)
         _git(folder, "commit", "--quiet", "--allow-empty", "--all", "-m", message)
-    options = ["--tiers", "0"]
-    if plant.timed:
+    options = ["--tiers", "0,1" if is_whole else "0"]
+    if plant.timed and not is_whole:
         workload, batch, rest = _TIMED[plant.timed]
         text = _SETTINGS.format(name=plant.timed, workload=workload, batch=batch, rest=rest)
         (folder / "plants.toml").write_text(text)
@@ -126,29 +128,30 @@ def _git(folder: Path, *words: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--output", type=Path, default=ROOT / "results/gate/plants.jsonl")
     options = parser.parse_args()
     print(heading("benchmarks.gate_plants"))
     answers: Counter[tuple[str, str, str]] = Counter()
-    for plant in plants():
-        for role, name, code in (
-            ("plant", plant.name, plant.plant),
-            ("opposite", plant.opposite_name, plant.opposite),
-        ):
-            if options.only not in f"{plant.kind}: {name}":
-                continue
-            with TemporaryDirectory() as folder:
-                found = gate(plant, code, Path(folder) / "clone", options.budget)
-            verdict = found["verdict"]
-            answers[plant.kind, role, verdict] += 1
-            mark = " " if verdict in RIGHT[role] else "!"
-            print(f"{mark} {plant.kind}: {role}: {name}: {verdict}: {found['why']}", flush=True)
-            line = {"kind": plant.kind, "role": role, "name": name, "verdict": verdict, "why": found["why"]}
-            with options.output.open("a") as file:
-                file.write(
-                    json.dumps({**line, "duration_s": found["duration_s"], "started_at": found["started_at"]}) + "\n"
-                )
+    for plant, role in [(each, role) for _ in range(options.repeat) for each in plants() for role in RIGHT]:
+        is_plant = role == "plant"
+        name, code = (plant.name, plant.plant) if is_plant else (plant.opposite_name, plant.opposite)
+        if options.only not in f"{plant.kind}: {name}":
+            continue
+        with TemporaryDirectory() as folder:
+            found = gate(plant, code, Path(folder) / "clone", options.budget, options.whole)
+        verdict = found["verdict"]
+        answers[plant.kind, role, verdict] += 1
+        mark = " " if verdict in RIGHT[role] else "!"
+        print(f"{mark} {plant.kind}: {role}: {name}: {verdict}: {found['why']}", flush=True)
+        line = {"kind": plant.kind, "role": role, "name": name, "verdict": verdict, "why": found["why"]}
+        line |= {"is_whole": options.whole, "load_average": os.getloadavg()[0]}
+        with options.output.open("a") as file:
+            file.write(
+                json.dumps({**line, "duration_s": found["duration_s"], "started_at": found["started_at"]}) + "\n"
+            )
     for (kind, role, verdict), count in sorted(answers.items()):
         print(f"| {kind} | {role} | {verdict} | {count} |")
 

@@ -6,6 +6,7 @@ from itertools import combinations
 from statistics import median
 
 from benchmarks.projection.fit import DDP, Row, excess, with_errors
+from dpbench.projection.step_sum import StepSum
 
 DP = "torch_dp"
 
@@ -25,7 +26,7 @@ class Outcome:
     naive: float
     ratio_error: float
     step_error: float
-    words: str
+    sum: StepSum
 
     @property
     def measured(self) -> float:
@@ -87,7 +88,6 @@ def outcomes_of(rows: Sequence[Row]) -> list[Outcome]:
         if row.one_s is not None:
             fitted = fits[row.table]
             made = row.sum(fitted)
-            parts = " + ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in made.parts.items())
             found.append(
                 Outcome(
                     row=row,
@@ -97,7 +97,7 @@ def outcomes_of(rows: Sequence[Row]) -> list[Outcome]:
                     naive=row.naive_s() * 1e3,
                     ratio_error=fitted.ratio_error,
                     step_error=fitted.step_error,
-                    words=f"{parts}; host {1e3 * made.host_s:.1f}",
+                    sum=made,
                 )
             )
     return found

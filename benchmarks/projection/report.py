@@ -6,6 +6,7 @@ from benchmarks.projection.fit import Row
 from benchmarks.projection.outcomes import Order, Outcome, claimed, models_of, orders_of, totals_of
 from benchmarks.projection.row_file import Table
 from dpbench.projection.fitted import Fitted
+from dpbench.projection.step_sum import Part
 
 _HEAD = """# The projection beside published figures
 
@@ -51,7 +52,8 @@ def page(
         "## Errors\n\n" + _totals(outcomes) + "\n" + _AIMS,
         "## Constants\n\n" + _CONSTANTS.format(found),
         "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed(outcomes)),
-        "## Their sums\n\n" + _sums(claimed(outcomes)),
+        "## Their sums\n\nIn ms. A step takes as long as the host, or as all other columns if these are longer.\n\n"
+        + _sums(claimed(outcomes)),
         "## The order of variants\n\nAn order is claimed if the interval of the ratio excludes 1.\n\n"
         + _orders(list(orders_of(outcomes))),
         "## One device, without its published step\n\n" + _single(outcomes),
@@ -108,8 +110,18 @@ def _place(outcome: Outcome) -> str:
 
 
 def _sums(outcomes: Sequence[Outcome]) -> str:
-    cells = [[each.row.table, each.row.series.model, _place(each), each.words] for each in outcomes]
-    return _table(["table", "model", "variant on", "sum, ms"], "llll", cells)
+    shown = [part for part in Part if any(part in each.sum.parts for each in outcomes)]
+    cells = [
+        [
+            each.row.table,
+            each.row.series.model,
+            _place(each),
+            *("" if part not in each.sum.parts else f"{1e3 * each.sum.parts[part]:.1f}" for part in shown),
+            f"{1e3 * each.sum.host_s:.1f}",
+        ]
+        for each in outcomes
+    ]
+    return _table(["table", "model", "variant on", *shown, Part.HOST], "lll" + "r" * (len(shown) + 1), cells)
 
 
 def _orders(orders: Sequence[Order]) -> str:

@@ -12,7 +12,7 @@ Beside the cases of `dpbench counts --check` the gate counts these of the wrappe
     uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, copies (busy.py)
     start         modules that the import adds, the construction, the first forward
     choices       which way the default dispatch chooses
-    projected     the step time on described machines
+    order         copies that wait for each other, turns of lanes, the host's calls before the last lane begins
     doublings     twice the parameters or the lanes: compared by what that adds to each counter
 """
 
@@ -40,8 +40,6 @@ _USERS_LANES = ("cpu", "cpu")
 
 MORE_STEPS = 100
 """Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
-MACHINES = ("4xH100-sxm", "4xT4-pcie")
-"""Described machines on which steps are projected: fast links with a slow host, and the opposite."""
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
@@ -109,8 +107,8 @@ def threads_case() -> Case:
     return _case("mlp/tiny", CPU, Mode.INFER, dispatch="auto")
 
 
-def projected_cases() -> tuple[Case, ...]:
-    """Return the cases whose step is projected on `MACHINES`."""
+def route_cases() -> tuple[Case, ...]:
+    """Return the cases whose order of copies and turns of lanes are counted too."""
     interleaved, buckets = (
         _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
@@ -165,7 +163,7 @@ def job_of(case: Case) -> CountJob:
         thorough=True,
         more_steps=MORE_STEPS if case in stepping_cases() else 0,
         uses=case == choice_case(),
-        machines=MACHINES if case in projected_cases() else (),
+        routes=case in route_cases(),
         way="threads" if case == threads_case() else "sequence",
         numbers=case not in (pieces_case(), star_case()),
     )

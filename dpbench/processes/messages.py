@@ -81,10 +81,10 @@ class CountJob(Frozen):
     again with numbers. With `thorough` the work on host tensors is counted too, and on CPU lanes the executed lines of
     Python, and what is done with threads. With `more_steps` above 0, so many further steps are taken on CPU lanes, and
     what they keep, collect and call is counted. With `uses` the wrapper's start and other uses are counted, and the
-    choices of the default dispatch. A variant with the default dispatch chooses this `way` before it is counted. The
-    step on simulated devices is projected on these `machines`. With `details` the record says which lines of code
-    cause the counters. `folder` is the folder of the commit whose wrapper is counted. None means the wrapper of the
-    running dpbench.
+    choices of the default dispatch. A variant with the default dispatch chooses this `way` before it is counted. With
+    `routes` the order of copies and the turns of lanes on simulated devices are counted too. With `details` the record
+    says which lines of code cause the counters. `folder` is the folder of the commit whose wrapper is counted. None
+    means the wrapper of the running dpbench.
     """
 
     case: Case
@@ -95,7 +95,7 @@ class CountJob(Frozen):
     more_steps: int = Field(default=0, ge=0)
     uses: bool = False
     way: str = ""
-    machines: tuple[str, ...] = ()
+    routes: bool = False
     details: bool = False
     folder: str | None = None
 

@@ -96,7 +96,10 @@ class Dependencies(Frozen):
     issued after a reduction's gradients are ready and before its first copy, summed over the reductions. `issue_swaps`
     are pairs of reductions that are issued in another order than that in which their gradients become ready.
 
-    `copies_in_a_row` are the most copies between devices of which each must wait for the one before, if asked for.
+    These four are counted if asked for. `copies_in_a_row` are the most copies between devices of which each must wait
+    for the one before. `passed_on_bytes` are the largest copy between two lanes neither of which is the base's: the
+    next hop waits for all of it. `calls_before_last_lane` are the host's calls before the last lane begins. `turns` are
+    how often the forward goes on in another lane's thread.
 
     `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
     them must arrive before that lane's first layer can start.
@@ -109,6 +112,9 @@ class Dependencies(Frozen):
     operators_before_issue: int
     issue_swaps: int
     copies_in_a_row: int | None = None
+    passed_on_bytes: int | None = None
+    calls_before_last_lane: int | None = None
+    turns: int | None = None
     broadcast_bytes: int
     before_first_layer_bytes: int
 
@@ -141,8 +147,8 @@ class Counts(Frozen):
     """All counters of one step. Mode `infer` has the forward phase alone.
 
     These are counted if asked for: `kept` and `more_steps`; `slower_choices`, the trials, of three, in which the
-    default dispatch chose the wrong way; `uses`, by the names of `measure/counted/uses.py`; `projected`, the step time
-    in nanoseconds by machine. `value` is what a borrowed benchmark tracks, in its `unit`.
+    default dispatch chose the wrong way; `uses`, by the names of `measure/counted/uses.py`. `value` is what a borrowed
+    benchmark tracks, in its `unit`.
     `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
     wrapper's broadcasts and sums. None for other variants.
     """
@@ -153,7 +159,6 @@ class Counts(Frozen):
     more_steps: MoreSteps | None = None
     slower_choices: int | None = None
     uses: dict[str, int] | None = None
-    projected: dict[str, int] | None = None
     nccl_links: dict[str, int] | None = None
     value: float | None = None
     unit: str = ""

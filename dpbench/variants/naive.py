@@ -12,12 +12,6 @@ Replica 0 shares the base's storage. If its forward writes to a buffer in place,
 the result. The other replicas hold copies, and what they write is lost. If each lane has a device of its own, the
 messages and bytes are those of the stock wrapper in torch/nn/parallel/*.py.
 
-Run each replica in a new thread, as torch/nn/parallel/parallel_apply.py does.
-
-Build one replica of the base for each lane, as torch/nn/parallel/replicate.py does.
-
-Broadcast tensors to all lanes in few messages, and sum their gradients on the way back.
-
 A message is one flat tensor that holds several tensors of a dtype. The stock wrapper limits it to 10 MiB, but cuts
 the two directions differently: see `broadcast_groups` and `reduction_groups`.
 

@@ -77,7 +77,7 @@ def test_gradients_ready_early_are_compared_by_their_share_of_the_reduced_bytes(
 
 
 def lines(count):
-    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_lines=count)}, projected={"m": count})
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_lines=count)})
     return CountRecord(case=CASE, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT)
 
 
@@ -97,9 +97,10 @@ def test_lines_are_worse_above_5_percent_and_500(old, new, worse):
 
 
 @pytest.mark.parametrize(("new", "worse"), [(10_100, None), (10_101, True), (9_000, False)])
-def test_a_projected_time_is_worse_above_1_percent(new, worse):
-    found = {change.counter: change.is_worse for change in changes("a case", lines(10_000), lines(new))}
-    assert found.get("projected.m") is worse
+def test_a_piece_that_is_passed_on_is_worse_above_1_percent(new, worse):
+    old, new = record(passed_on_bytes=10_000), record(passed_on_bytes=new)
+    found = {change.counter: change.is_worse for change in changes("a case", old, new)}
+    assert found.get("dependencies.passed_on_bytes") is worse
 
 
 def choosing(*slower):

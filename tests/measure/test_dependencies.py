@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.measure.counted.dependencies import dependencies
+from dpbench.measure.counted.dependencies import dependencies, route_counters
 from dpbench.records.recording import Copy, HostWait, Mark, Operator, Recording, Wait
 
 BYTES = 100
@@ -167,3 +167,49 @@ def test_a_copy_from_the_base_to_a_lane_is_not_a_reduction():
     log.mark("backward")
     log.copy(0, 1, log.run(0), node="GatherBackward")
     assert log.measures().reduced_bytes == 0
+
+
+def chain(piece_bytes, *threads):
+    """Weights go 0 -> 1 -> 2 in two pieces; each lane then has its first product, by the host's thread of its own."""
+    log = Log()
+    log.recording.devices, log.recording.streams = 3, {0: 0, 1: 1, 2: 2}
+    log.mark("forward")
+    for _ in range(2):
+        first = log._add(Copy, source=0, destination=1, size_bytes=2 * BYTES, stream=0)
+        log.wait(1, first)
+        log._add(Copy, source=1, destination=2, size_bytes=piece_bytes, stream=1, inputs=(first,))
+    for device, thread in enumerate(threads):
+        log._add(Operator, name="mm", device=device, stream=device, flops=8, thread=thread)
+        log._add(Operator, name="add", device=device, stream=device, thread=thread)
+    return log.recording
+
+
+@pytest.mark.parametrize(
+    ("threads", "turns", "before"),
+    # six calls of thread 0 send the weights; then each lane has two
+    [((0, 0, 0), 0, 10), ((0, 1, 2), 2, 10), ((0, 1, 0), 2, 10)],
+)
+def test_a_chain_has_copies_in_a_row_and_lanes_take_turns(threads, turns, before):
+    assert route_counters(chain(70, *threads), home=0) == {
+        "copies_in_a_row": 3,  # the first piece, the second piece to lane 1, and on to lane 2
+        "passed_on_bytes": 70,
+        "calls_before_last_lane": before,
+        "turns": turns,
+    }
+
+
+def test_a_lane_that_begins_early_has_fewer_calls_before_it():
+    recording = chain(70, 0, 1, 2)
+    products = [event for event in recording.events if isinstance(event, Operator) and event.flops]
+    others = [event for event in recording.events if event not in products]
+    recording.events = [*others[:7], *products, *others[7:]]  # after the weights
+    assert route_counters(recording, home=0)["calls_before_last_lane"] == 8
+
+
+def test_a_star_passes_nothing_on():
+    log = Log()
+    log.mark("forward")
+    log.copy(None, 1)
+    log.copy(0, 1)
+    log.copy(1, 0)
+    assert route_counters(log.recording, home=0)["passed_on_bytes"] == 0

@@ -1,4 +1,4 @@
-"""B3: compiled modules, and a compiled wrapper, give right results and stay whole."""
+"""Better than stock: compiled modules, and a compiled wrapper, give right results and stay whole."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""B1 and B2: the caller's thread-local state reaches the replicas, and theirs stays inside."""
+"""Better than stock: the caller's thread-local state reaches the replicas, and theirs stays inside."""
 
 import contextvars
 

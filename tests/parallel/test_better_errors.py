@@ -1,4 +1,4 @@
-"""B8: the first error is raised, and the next forward works. Threads and forwards may share a wrapper."""
+"""Better than stock: the first error is raised, the next forward works. Threads and forwards may share a wrapper."""
 
 import contextlib
 import copy

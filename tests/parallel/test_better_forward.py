@@ -1,4 +1,4 @@
-"""B4 to B6: constants a forward may take, outputs it may give, parameters it finds."""
+"""Better than stock: constants a forward may take, outputs it may give, parameters it finds."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""B2: torch.func may transform inputs; transformed weights and tangents are refused."""
+"""Better than stock: torch.func may transform inputs; transformed weights and tangents are refused."""
 
 import pytest
 import torch

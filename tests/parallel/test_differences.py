@@ -1,4 +1,4 @@
-"""B9: DIFFERENCES.md lists the intended differences from stock, each with its tests."""
+"""DIFFERENCES.md lists the intended differences from stock, each with its tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""K1 to K12: users' questions about ``torch.nn.DataParallel``, and the behaviour they need."""
+"""Users' questions about ``torch.nn.DataParallel``, and the behaviour they need."""
 
 import copy
 

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeGuard
 
-from dpbench.measure.simulated_counts import events_by_phase
+from dpbench.measure.simulated_counts import events_by_phase, turns_of
 from dpbench.records.counts import Dependencies, Phase
-from dpbench.records.recording import Copy, HostWait, Operator, Recording, Wait
+from dpbench.records.recording import ON_THREADS, Copy, HostWait, Operator, Recording, Wait
 from dpbench.records.recording import RecordedEvent as Event
 
 Work = Operator | Copy
@@ -120,8 +120,32 @@ def dependencies(recording: Recording, home: int) -> Dependencies:
     )
 
 
-def copies_in_a_row(recording: Recording) -> int:
-    """Return the most copies between devices of which each comes after the one before, in the whole step. Pure."""
+def route_counters(recording: Recording, home: int) -> dict[str, int]:
+    """Return those counters of `Dependencies` that are counted if asked for, by name. Pure."""
+    lanes = [
+        event.size_bytes
+        for event in recording.events
+        if isinstance(event, Copy) and not {None, home} & {event.source, event.destination}
+    ]
+    return {
+        "copies_in_a_row": _copies_in_a_row(recording),
+        "passed_on_bytes": max(lanes, default=0),
+        "calls_before_last_lane": _calls_before_last_lane(recording),
+        "turns": turns_of(events_by_phase(recording)[Phase.FORWARD]),
+    }
+
+
+def _calls_before_last_lane(recording: Recording) -> int:
+    """Return the host's calls before the last device begins its first matrix product."""
+    calls, at_begin = 0, dict[int, int]()
+    for event in events_by_phase(recording)[Phase.FORWARD]:
+        if isinstance(event, Operator) and event.flops:
+            at_begin.setdefault(event.device, calls)
+        calls += isinstance(event, ON_THREADS)
+    return max(at_begin.values(), default=0)
+
+
+def _copies_in_a_row(recording: Recording) -> int:
     work = {event.id: event for event in filter(_is_work, recording.events)}
     order = _order(recording, {event.id: [i for i in event.inputs if i in work] for event in work.values()})
     rows: dict[int, int] = {}

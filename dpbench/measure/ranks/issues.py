@@ -321,8 +321,10 @@ def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: 
 
 def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
     """Return the arguments of a backend's method. A time-out of -1 ms means the backend's own."""
-    for name in ("tensor", "device_ids") if kind == _BARRIER and options is None else ("tensor",) * (kind == _BARRIER):
-        given.pop(name, None)
+    if kind == _BARRIER:
+        given.pop("tensor", None)
+        if options is None:
+            given.pop("device_ids", None)
     given.pop("sparse_indices", None)
     if "reduce_op" in given:
         if not hasattr(given["reduce_op"], "op"):

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from dpbench.cases.host import usable_cores
 from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
-from dpbench.measure.counted.dependencies import copies_in_a_row
+from dpbench.measure.counted.dependencies import route_counters
 from dpbench.processes.child.borrowed import count_borrowed, preload
 from dpbench.processes.child.process import answer, loading, run_and_exit
 from dpbench.processes.child.ranks import Rendezvous, connector, fork_ranks
@@ -35,7 +35,6 @@ from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import compile_wrapper, scratch_of, use_folder
-from dpbench.projection.on_machines import projected_ns
 from dpbench.projection.step_counts import bytes_by_link, count_step
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
@@ -200,12 +199,10 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
             raise WorkloadError(fault) from error
     if recording is not None and case.variant.name is VariantName.TORCH_DP:
         counts = counts.model_copy(update={"nccl_links": bytes_by_link(count_step(recording, case.batch))})
-    if job.machines and recording is not None:
-        depends = counts.dependencies
-        if depends is not None:
-            depends = depends.model_copy(update={"copies_in_a_row": copies_in_a_row(recording)})
-        projected = projected_ns(recording, case, job.machines)
-        counts = counts.model_copy(update={"projected": projected, "dependencies": depends})
+    if job.routes and recording is not None and counts.dependencies is not None:
+        home = int(case.devices[0].removeprefix("sim:"))
+        depends = counts.dependencies.model_copy(update=route_counters(recording, home))
+        counts = counts.model_copy(update={"dependencies": depends})
     environment = read_environment()
     return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 

@@ -1,4 +1,4 @@
-"""B1 to B8 on simulated devices: `test_better_*.py`. B7: `sim_devices.py`."""
+"""`test_better_*.py` on simulated devices. Links that corrupt data are in `sim_devices.py`."""
 
 import pytest
 import torch

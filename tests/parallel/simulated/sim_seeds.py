@@ -1,4 +1,4 @@
-"""K1 to K12 on simulated devices: `test_seeds.py`, but for fused steps. `sim_devices.py` has bases elsewhere."""
+"""`test_seeds.py` on simulated devices, but for fused steps. `sim_devices.py` has bases elsewhere."""
 
 from tests.parallel import test_seeds
 from tests.parallel.on_lanes import taken_from
