@@ -1,5 +1,6 @@
-"""The verdict on one benchmark: where it changes, and how often it is wrong."""
+"""The verdict on one benchmark: where it changes, how often it is wrong, and what each interim analysis may spend."""
 
+from itertools import islice, pairwise
 from math import exp, expm1, log, log1p, sqrt
 from random import Random
 
@@ -12,10 +13,13 @@ from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
 from dpbench.gate.time_verdict import (
     ALARM_SHARES,
+    FIRST_ANALYSIS,
     MISS_RATE,
     Analysis,
     Risks,
     alpha_spent_at,
+    analysis_rounds,
+    estimate,
     judge,
     risks_for,
     twin_alarms,
@@ -246,3 +250,50 @@ def test_faster_code_passes():
 
 def test_log_of_a_growth_is_that_of_the_ratio():
     assert judge(benchmark(), [ratio(log(1.5))] * 3, Analysis(1), RISKS).ratio.value == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("count", [2, 5, 28])
+def test_the_interval_is_that_of_students_t(count):
+    rng = Random(count)
+    logs = [rng.gauss(0.02, 0.01) for _ in range(count)]
+    found = estimate(logs)
+    for risk in (0.2, 0.025, 0.0001):
+        interval = stats.ttest_1samp(logs, 0.0).confidence_interval(1 - 2 * risk)
+        assert (found.low(risk), found.high(risk)) == pytest.approx((interval.low, interval.high))
+    shown, interval = found.as_ratio(), stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
+    assert (shown.value, shown.low, shown.high) == pytest.approx((exp(sum(logs) / count), *map(exp, interval)))
+
+
+def test_gaps_between_interim_analyses_grow():
+    found = list(islice(analysis_rounds(), 12))
+    assert found[:6] == [5, 7, 10, 14, 19, 27]
+    assert found[0] == FIRST_ANALYSIS
+    gaps = [after - before for before, after in pairwise(found)]
+    assert gaps == sorted(gaps)
+
+
+@pytest.mark.parametrize("risk", [0.005, 0.05, 0.00125])
+@given(times=st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_all_interim_analyses_together_spend_at_most_the_risk(risk, times):
+    shares = [0.0, *sorted(times)[:-1], 1.0]
+    analyses = [Analysis(i, share, before) for i, (before, share) in enumerate(pairwise(shares), start=1)]
+    spent = [alpha_spent_at(analysis, risk) for analysis in analyses]
+    assert risk * 0.7 < sum(spent) <= risk
+    assert min(spent) > 0
+
+
+def test_a_single_analysis_at_the_end_spends_three_quarters():
+    assert alpha_spent_at(Analysis(1, 1.0), 0.04) == pytest.approx(0.03)
+
+
+def test_late_analyses_may_spend_more_than_early_ones():
+    """Small changes are seen late, so half of the risk waits for the end."""
+    early, late = Analysis(1, 0.1), Analysis(6, 1.0, 0.7)
+    assert alpha_spent_at(late, 1.0) == pytest.approx((1 / 64 + 1 - 0.49) / 2)
+    assert alpha_spent_at(early, 1.0) == pytest.approx((1 / 2 + 0.01) / 2)
+
+
+@pytest.mark.parametrize("wrong", [(0, 0.1, 0.0), (1, 1.1, 0.0), (2, 0.2, 0.3)])
+def test_there_is_no_analysis_before_the_first_or_back_in_time(wrong):
+    with pytest.raises(AssertionError):
+        Analysis(*wrong)
