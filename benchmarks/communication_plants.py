@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpbench.analysis.communication import communication
 from dpbench.gate.counts import compare_communication
 from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import ScriptJob, communication
+from dpbench.records.communication import ScriptJob
 
 SCRIPTS = Path(__file__).with_name("communication")
 STEPS = 12

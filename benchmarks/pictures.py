@@ -31,7 +31,6 @@ from dpbench.report.page.content import MakePanel
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import CONFIG
 
 FOLDER = Path(__file__).parents[1] / "results/pictures"
 _ASSETS = Path(__file__).parents[1] / "dpbench/report/page/assets"
@@ -77,6 +76,7 @@ class Chart:
         title = {"text": self.title, "subtitle": list(self.subtitle), "anchor": "start", "offset": 14}
         rows = list(self.panel.rows[self.key])
         whole = {**_with_used_colours(self.panel.spec, rows), "width": _WIDTH_PX - 2 * _MARGIN_PX, "title": title}
+        config = json.loads((_ASSETS / "config.json").read_text())
         style = {
             "color": "var(--ink)",
             "fontSize": 16,
@@ -88,7 +88,7 @@ class Chart:
         }
         return {
             "spec": {**whole, "data": {"values": rows}},
-            "config": {**CONFIG, "padding": _MARGIN_PX, "title": style, "axis": {**CONFIG["axis"], "labelLimit": 300}},
+            "config": {**config, "padding": _MARGIN_PX, "title": style, "axis": {**config["axis"], "labelLimit": 300}},
         }
 
 

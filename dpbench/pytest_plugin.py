@@ -223,14 +223,14 @@ def _devices(asked: "Sequence[str | torch.device]") -> "list[torch.device]":
 
 
 def _threshold(marker: pytest.Mark) -> Any:
-    from dpbench.records.threshold import parse_threshold
+    from dpbench.analysis.threshold import parse_threshold
 
     return parse_threshold({**{f"argument {i}": value for i, value in enumerate(marker.args)}, **marker.kwargs})
 
 
 def _judge(item: pytest.Item, now: "Figures", then: "Figures | None", threshold: Any) -> None:
     """Fail the test if a figure grew too much. Warn if the samples cannot say it, or fail with --dp-strict."""
-    from dpbench.records.threshold import growth_over
+    from dpbench.analysis.threshold import growth_over
 
     if then is None:
         pytest.fail("has no baseline; allowed: one saved by a run of this test, with --benchmark-save", pytrace=False)

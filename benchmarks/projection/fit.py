@@ -74,7 +74,7 @@ class Row:
         if self.case.variant == DDP and machine.ring is not None:
             sent = 2 * (n - 1) / n * self.single.model.parameter_bytes / machine.ring.bus_bandwidth.mid
         else:
-            links = (machine.kinds[machine.links[name]].bandwidth.mid for name in machine.routes[0, 1])
+            links = (machine.links[name].bandwidth.mid for name in machine.routes[0, 1])
             between = (value for name, value in self.counts.below("sent").items() if name.endswith("/bytes"))
             host = sum(v for name, v in self.counts.below("sent", "input").items() if name.endswith("/bytes"))
             sent = (sum(between) - host) / min(links)

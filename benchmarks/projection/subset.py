@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from dpbench.projection.described.fields import MachineFileError
-from dpbench.projection.described.machine import Machine, Quantity, Ring
+from dpbench.projection.described.machine import Machine, Ring
+from dpbench.projection.described.machine_file import MachineFileError
 
 _NVLINK = "nvlink."
 
@@ -11,7 +11,7 @@ _NVLINK = "nvlink."
 def first_devices(machine: Machine, count: int) -> Machine:
     """Return the machine without all but its first `count` devices. Raise MachineFileError for an impossible count.
 
-    Routes, links and kinds stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings
+    Routes and links stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings
     get the share of the bandwidth that the NVLinks between the kept devices have. Other rings keep their bandwidth.
     """
     if not 1 <= count <= machine.devices:
@@ -20,17 +20,13 @@ def first_devices(machine: Machine, count: int) -> Machine:
         return machine
     routes = {ends: links for ends, links in machine.routes.items() if all(end is None or end < count for end in ends)}
     used = {link for links in routes.values() for link in links}
-    links = {name: kind for name, kind in machine.links.items() if name in used}
-    kinds = set(links.values())
-    ring = _ring(machine, count)
     return replace(
         machine,
         name=f"{machine.name}, first {count}",
         devices=count,
         routes=routes,
-        links=links,
-        kinds={name: kind for name, kind in machine.kinds.items() if name in kinds},
-        ring=ring,
+        links={name: link for name, link in machine.links.items() if name in used},
+        ring=_ring(machine, count),
     )
 
 
@@ -49,18 +45,14 @@ def _ring(machine: Machine, count: int) -> Ring | None:
             f"devices: NVLink does not join the first {count} of {machine.name}; allowed: a file for {count} devices"
         )
     share = of_kept / of_all
-    bandwidth = machine.ring.bus_bandwidth
-    source = f"{share:.2g} of the ring of {machine.devices} devices, as of their NVLinks: {bandwidth.source}"
-    scaled = Quantity(bandwidth.low * share, bandwidth.mid * share, bandwidth.high * share, source)
-    return replace(machine.ring, bus_bandwidth=scaled)
+    return replace(machine.ring, bus_bandwidth=machine.ring.bus_bandwidth.times(share))
 
 
 def _nvlinks(machine: Machine, count: int) -> float:
     """Return the bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
-    kinds = {name: machine.kinds[kind].bandwidth.mid for name, kind in machine.links.items()}
     direct = dict.fromkeys(range(count), 0.0)
     for (source, destination), links in machine.routes.items():
         ends_kept = source is not None and source < count and destination is not None and destination < count
         if ends_kept and links[0].startswith(_NVLINK):
-            direct[source] += kinds[links[0]]  # type: ignore[index]  # not None if its end is kept
+            direct[source] += machine.links[links[0]].bandwidth.mid  # type: ignore[index]  # its end is kept
     return min(direct.values())

@@ -13,8 +13,7 @@ from dpbench.cli.page import Open
 from dpbench.cli.shared import RESULTS, Command, Details, Json, Markdown, Reference, example, form_of, option
 from dpbench.errors import ExitCode
 from dpbench.processes.launched.on_all_ranks import leading
-from dpbench.records.run_path import new_run_path, sweep_path
-from dpbench.records.store import Retry
+from dpbench.records.store import Retry, new_run_path, sweep_path
 
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "

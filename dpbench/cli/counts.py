@@ -11,6 +11,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from dpbench.analysis.communication import communication
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
 from dpbench.cases.explain import explain
 from dpbench.cases.plan import Plan
@@ -20,12 +21,11 @@ from dpbench.cli.shared import Command, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.processes.count_all import CountingError, countable
 from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import ScriptJob, communication
+from dpbench.records.communication import ScriptJob
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
-from dpbench.report.counts_table import counts_json, counts_text
+from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
-from dpbench.report.script_table import script_json, script_text
 
 _RANKS = "--nproc-per-node"
 

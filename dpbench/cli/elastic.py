@@ -16,7 +16,7 @@ from dpbench.elastic.run import run_elastic
 from dpbench.errors import ExitCode
 from dpbench.processes.other_load import LoadMeter
 from dpbench.records.record import Outcome
-from dpbench.records.run_path import drop_if_empty, new_run_path
+from dpbench.records.store import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.progress import stages
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dpbench.analysis.answer import load_warning
+from dpbench.analysis.compare import Comparisons
+from dpbench.analysis.compare import compare as compare_records
 from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
@@ -16,13 +19,10 @@ from dpbench.processes.count_all import CountingError, count_all
 from dpbench.processes.launched.on_all_ranks import Lead
 from dpbench.processes.other_load import LoadMeter, OtherLoad
 from dpbench.processes.run_sweep import machine_for, run_sweep
-from dpbench.records.compare import Comparisons
-from dpbench.records.compare import compare as compare_records
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
-from dpbench.records.run_path import drop_if_empty
-from dpbench.records.store import Retry, Store
-from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
+from dpbench.records.store import Retry, Store, drop_if_empty
+from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar, waiting
 from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes

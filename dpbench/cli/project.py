@@ -19,7 +19,7 @@ from dpbench.projection.described.machine_file import load_machine, machine_name
 from dpbench.projection.fitted import fitted
 from dpbench.projection.rules import MATHS, ProjectionError, check_batch, check_variant
 from dpbench.projection.step_sum import Setting
-from dpbench.records.run_path import new_run_path
+from dpbench.records.store import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.outside import quoted

@@ -15,8 +15,7 @@ from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, optio
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.processes.run_sweep import machine_for
 from dpbench.processes.trace_all import trace_recorded, trace_simulated
-from dpbench.records.run_path import new_run_path
-from dpbench.records.store import StoreError
+from dpbench.records.store import StoreError, new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.trace.picture import svg
 from dpbench.report.trace.text import trace_json, trace_text

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from dpbench.errors import UnusableMachineError, WrongInputError
-from dpbench.projection.described.fields import BOUNDS, UNITS
+from dpbench.projection.described.machine import BOUNDS, UNITS
 from dpbench.projection.described.machine_file import known_parts
 from dpbench.text.files import replace_text
 from dpbench.text.frozen import Frozen

@@ -15,7 +15,7 @@ from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.sides import Sides
 from dpbench.processes.count_all import CountingError, run_jobs
 from dpbench.processes.messages import CountJob
-from dpbench.records.details import Detail
+from dpbench.records.counts import Detail
 
 MOST_CAUSES = 5
 """The causes that are named of one counter."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dpbench.analysis.communication import Communication, communication
 from dpbench.cases.case import Case
 from dpbench.cases.names import borrowed
 from dpbench.errors import GateError
@@ -33,7 +34,7 @@ from dpbench.processes.count_scripts import count_scripts
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob
 from dpbench.processes.wrapper_of import has_wrapper
-from dpbench.records.communication import Communication, ScriptJob, ScriptRecord, communication
+from dpbench.records.communication import ScriptJob, ScriptRecord
 from dpbench.records.counts import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome
 

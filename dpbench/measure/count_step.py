@@ -37,8 +37,7 @@ from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waitin
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase, events_by_phase, turns_of
-from dpbench.records.counts import Counts, Phase, PhaseCounts
-from dpbench.records.details import Detail
+from dpbench.records.counts import Counts, Detail, Phase, PhaseCounts
 from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient

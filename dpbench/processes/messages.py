@@ -24,7 +24,7 @@ from dpbench.cases.names import Data
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.frozen import Frozen
-from dpbench.trace.profiled import ProfiledStep
+from dpbench.trace.timeline import VariantTrace
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -120,10 +120,9 @@ class TraceJob(Frozen):
 
 
 class TraceRecord(Frozen):
-    """Response to `TraceJob`: the profiled step, or the `reason` why there is none."""
+    """Response to `TraceJob`: the profiled step, or the reason why there is none."""
 
-    step: ProfiledStep | None = None
-    reason: str | None = None
+    trace: VariantTrace
 
 
 class SideName(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dpbench.cases.variants import VariantId
 from dpbench.processes.count_steps import count_steps
 from dpbench.processes.ways import Ways
-from dpbench.projection.choice import MachineProjection, advice, memory_notes, with_rows
+from dpbench.projection.choice import MachineProjection, advice, memory_notes, rows_of
 from dpbench.projection.described.machine import Machine
 from dpbench.projection.rules import IN_LANES, SINGLE, check_batch, lanes_of, why_not
 from dpbench.projection.step_counts import AffineCounts
@@ -52,27 +52,27 @@ def project_machine(
     check_batch(size, machine.devices)
     projector = _Projector(machine, counted, setting)
     single = projector.sum(SINGLE, size)
-    sums: dict[VariantId, StepSum | str] = {}
+    reasons = {variant: reason for variant in variants if (reason := why_not(variant, machine)) is not None}
+    sums: dict[VariantId, StepSum] = {}
     chosen: dict[VariantId, VariantId] = {}
-    steps_s: dict[VariantId, float] = {}
     for variant in variants:
-        reason = why_not(variant, machine)
-        if reason is not None or variant == SINGLE:
-            sums[variant] = reason or single
-            continue
-        own = {way: projector.sum(way, size) for way in ways.get(variant, [variant])}
-        chosen[variant] = min(own, key=lambda way: own[way].step_s)
-        sums[variant] = own[chosen[variant]]
-        steps_s[variant] = own[chosen[variant]].step_s
-    rows = with_rows(sums, single, setting.fitted, knows_one=setting.one_device_s is not None)
+        if variant == SINGLE:
+            sums[variant] = single
+        elif variant not in reasons:
+            own = {way: projector.sum(way, size) for way in ways.get(variant, [variant])}
+            chosen[variant] = min(own, key=lambda way: own[way].step_s)
+            sums[variant] = own[chosen[variant]]
+    rows = rows_of(sums, single, setting.fitted, knows_one=setting.one_device_s is not None)
     twice = None
-    if steps_s:
-        way = chosen[min(steps_s, key=lambda variant: steps_s[variant])]
+    if chosen:
+        way = chosen[min(chosen, key=lambda variant: sums[variant].step_s)]
         plain = _Projector(machine, counted, replace(setting, one_device_s=None))
         twice = plain.sum(way, 2 * size).step_s / plain.sum(way, size).step_s
     notes = [*machine.notes, *projector.notes(), *_way_notes(chosen), *memory_notes(rows)]
     text = advice(rows, machine.name, setting.fitted, twice)
-    return MachineProjection(machine.name, workload, size, setting.math, rows, text, tuple(dict.fromkeys(notes)))
+    return MachineProjection(
+        machine.name, workload, size, setting.math, rows, reasons, text, tuple(dict.fromkeys(notes))
+    )
 
 
 def _way_notes(chosen: Mapping[VariantId, VariantId]) -> list[str]:
@@ -99,6 +99,6 @@ class _Projector:
         found = [f"{variant}: not affine in the batch: {', '.join(names[:3])}" for variant, names in off]
         if self._setting.math == "bf16":
             found.append("bf16: no published step tests autocast, and the memory is that of float32")
-            if "bfloat16" not in self._machine.device.peaks:
+            if "bfloat16" not in self._machine.device.peak:
                 found.append(f"bf16: {self._machine.device.name} has no peak for it; float32 is taken")
         return found

@@ -16,8 +16,7 @@ from dpbench.processes.messages import CountJob, TraceJob, TraceRecord
 from dpbench.processes.start import child_command
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording
-from dpbench.trace.recorded import recorded_trace
-from dpbench.trace.simulated import simulated_trace
+from dpbench.trace.simulated import simulated_timeline
 from dpbench.trace.timeline import Source, Trace, VariantTrace
 
 TRACER = child_command("dpbench.processes.child.trace")
@@ -36,7 +35,7 @@ def trace_simulated(
         for record, file in zip(records, files, strict=True):
             variant = str(record.case.variant)
             if record.outcome is Outcome.OK:
-                traces.append(simulated_trace(variant, Recording.read(file)))
+                traces.append(VariantTrace(variant, simulated_timeline(Recording.read(file))))
             else:
                 traces.append(VariantTrace(variant, None, reason=record.why))
     return Trace(Source.SIMULATED, _title(cases, skipped), [*traces, *_reasons(skipped)])
@@ -57,12 +56,9 @@ def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
         return VariantTrace(variant, None, reason=reason)
     end = launch(TRACER, TraceJob(case=case).model_dump_json(), timeout_s)
     try:
-        record = TraceRecord.model_validate_json(end.record)
+        return TraceRecord.model_validate_json(end.record).trace
     except ValidationError:
         return VariantTrace(variant, None, reason=": ".join([ending(end), *last_lines(end.tail)[-1:]]))
-    if record.step is None:
-        return VariantTrace(variant, None, reason=record.reason)
-    return recorded_trace(variant, record.step)
 
 
 def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:

@@ -53,7 +53,6 @@ def ways_of(
 
 def described_links(machine: Machine) -> DescribedLinks:
     """Return the links of a machine. Devices are peers if no copy between them is staged in the host's memory."""
-    kinds = machine.kinds
     return DescribedLinks(
         devices=machine.devices,
         peers=tuple(
@@ -62,7 +61,7 @@ def described_links(machine: Machine) -> DescribedLinks:
             if source is not None and destination is not None and not any(map(_is_staged, names))
         ),
         hops=tuple((*ends, tuple(names)) for ends, names in machine.routes.items()),
-        links={name: (kinds[kind].bandwidth.mid, kinds[kind].latency.mid) for name, kind in machine.links.items()},
+        links={name: (link.bandwidth.mid, link.latency.mid) for name, link in machine.links.items()},
     )
 
 

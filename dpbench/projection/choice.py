@@ -31,47 +31,55 @@ class Interval:
 
 @dataclass(frozen=True)
 class ProjectedRow:
-    """A variant on a machine: its sum, or the `reason` why there is none.
-
-    `speed_up` is over one device that does its share alone.
-    """
+    """A variant on a machine. `speed_up` is over one device that does its share alone."""
 
     variant: VariantId
-    sum: StepSum | None
-    step_time_s: Interval | None = None
-    speed_up: Interval | None = None
-    reason: str | None = None
+    sum: StepSum
+    step_time_s: Interval
+    speed_up: Interval
 
 
 @dataclass(frozen=True)
 class MachineProjection:
-    """All rows of a machine, and the advice. `notes` say what the machine's file or the counts leave open."""
+    """All rows of a machine, and the advice. `reasons` say why other variants have none.
+
+    `notes` say what the machine's file or the counts leave open.
+    """
 
     machine: str
     workload: str
     batch: int
     math: str
     rows: Sequence[ProjectedRow]
+    reasons: Mapping[VariantId, str]
     advice: str
     notes: tuple[str, ...] = ()
 
 
-def row_of(variant: VariantId, found: StepSum, single: StepSum, fitted: Fitted, *, knows_one: bool) -> ProjectedRow:
-    """Return the row of a sum. `knows_one` is whether the step of one device was measured."""
+def rows_of(
+    sums: Mapping[VariantId, StepSum], single: StepSum, fitted: Fitted, *, knows_one: bool
+) -> list[ProjectedRow]:
+    """Return a row for each variant. `knows_one` is whether the step of one device was measured."""
     error = fitted.ratio_error if knows_one else fitted.step_error
-    time = around(found.step_s, error)
-    speed = around(found.devices * single.step_s / found.step_s, fitted.error_of_ratio(int(found.devices > 1)))
-    return ProjectedRow(variant, found, time, speed)
+    return [
+        ProjectedRow(
+            variant,
+            own,
+            _around(own.step_s, error),
+            _around(own.devices * single.step_s / own.step_s, fitted.error_of_ratio(int(own.devices > 1))),
+        )
+        for variant, own in sums.items()
+    ]
 
 
-def around(mid: float, factor: float) -> Interval:
+def _around(mid: float, factor: float) -> Interval:
     """Return the interval from a value over a factor to the value times it."""
     return Interval(mid / factor, mid, mid * factor)
 
 
 def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Interval:
     """Return the step time of `one` over that of `other`. The speed of one device cancels."""
-    return around(one.step_s / other.step_s, fitted.error_of_ratio(sum(each.devices > 1 for each in (one, other))))
+    return _around(one.step_s / other.step_s, fitted.error_of_ratio(sum(step.devices > 1 for step in (one, other))))
 
 
 def words_of(found: StepSum) -> str:
@@ -92,8 +100,6 @@ def milliseconds(seconds: float) -> str:
 
 def rests_on(slower: ProjectedRow, faster: ProjectedRow) -> Part | None:
     """Return the part without which the order would not hold, if no published step tests it."""
-    assert slower.sum is not None
-    assert faster.sum is not None
     untested = {part: -seconds for part, seconds in _untested(faster.variant, faster.sum).items()}
     for part, seconds in _untested(slower.variant, slower.sum).items():
         untested[part] = untested.get(part, 0.0) + seconds
@@ -118,24 +124,21 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
 
     `twice` is by what factor the best variant's step is longer with twice the batch.
     """
-    several = [row for row in rows if row.sum is not None and row.variant.name is not VariantName.SINGLE]
-    fitting = [row for row in several if row.sum is not None and row.sum.fits is not False]
-    found = sorted(fitting, key=_time_of)
-    if not found:
+    several = [row for row in rows if row.variant.name is not VariantName.SINGLE]
+    fitting = sorted((row for row in several if row.sum.fits is not False), key=lambda row: row.sum.step_s)
+    if not fitting:
         reason = "fits into memory; take a smaller batch" if several else "could be projected"
         return f"On {machine} no scheme for several devices {reason}."
-    best = found[0]
-    assert best.sum is not None
-    assert best.speed_up is not None
-    rivals = [row for row in found[1:] if row.sum and ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
-    *others, last = (str(row.variant) for row in (best, *rivals))
-    names = f"{', '.join(others)} and {last}"
-    head = f"the best is not decided between {names}: {best.variant} has" if rivals else f"use {best.variant}:"
+    best, *others = fitting
+    rivals = [row for row in others if ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
+    *names, last = (str(row.variant) for row in (best, *rivals))
+    undecided = f"the best is not decided between {', '.join(names)} and {last}: {best.variant} has"
+    head = undecided if rivals else f"use {best.variant}:"
     text = f"On {machine} {head} {_rate(best.sum.batch / best.sum.step_s)} items a second"
     text += f"; its step takes {_times(_inverse(best.speed_up, best.sum.devices))} that of one device with its share"
-    if len(found) > 1 and found[1].sum is not None:
-        text += f" and {_times(ratio_of(best.sum, found[1].sum, fitted))} that of {found[1].variant}"
-        if (part := rests_on(found[1], best)) is not None:
+    if others:
+        text += f" and {_times(ratio_of(best.sum, others[0].sum, fitted))} that of {others[0].variant}"
+        if (part := rests_on(others[0], best)) is not None:
             text += f"; this order rests on the {part}, which no published step tests"
     text += f"; {words_of(best.sum)}"
     if twice is not None:
@@ -149,24 +152,8 @@ def memory_notes(rows: Sequence[ProjectedRow]) -> list[str]:
         f"{row.variant} does not fit: a device needs {row.sum.memory_bytes / _GIB:.1f} GiB of "
         f"{row.sum.device_memory_bytes / _GIB:.1f} GiB"
         for row in rows
-        if row.sum is not None and row.sum.fits is False and row.sum.memory_bytes is not None
+        if row.sum.fits is False and row.sum.memory_bytes is not None
     ]
-
-
-def with_rows(
-    sums: Mapping[VariantId, StepSum | str], single: StepSum, fitted: Fitted, *, knows_one: bool
-) -> tuple[ProjectedRow, ...]:
-    """Return a row for each variant, in the given order. A text in place of a sum is the reason."""
-    return tuple(
-        ProjectedRow(variant, None, reason=found)
-        if isinstance(found, str)
-        else row_of(variant, found, single, fitted, knows_one=knows_one)
-        for variant, found in sums.items()
-    )
-
-
-def _time_of(row: ProjectedRow) -> float:
-    return row.sum.step_s if row.sum is not None else float("inf")
 
 
 def _inverse(speed_up: Interval, devices: int) -> Interval:

@@ -27,6 +27,8 @@ MAIN = 0
 """The host's thread that takes the step."""
 HOME = 0
 """The device of the base model."""
+Ends = tuple[int | None, int | None]
+"""A source and a destination. None stands for the host."""
 _RELATIVE = 1e-9
 _NAMES = {
     Kind.CONVOLUTION: ("convolution",),
@@ -57,6 +59,23 @@ class StepCounts:
         """Return the numbers whose names begin with these words, by the rest of their names."""
         prefix = "".join(f"{word}/" for word in words)
         return {name.removeprefix(prefix): value for name, value in self.numbers.items() if name.startswith(prefix)}
+
+    def sent(self, purpose: str) -> dict[Ends, dict[str, float]]:
+        """Return the bytes, the messages and the largest one of them between each pair of ends."""
+        pairs = dict[Ends, dict[str, float]]()
+        for name, value in self.below("sent", purpose).items():
+            source, destination, number = name.split("/")
+            ends = None if source == "host" else int(source), None if destination == "host" else int(destination)
+            pairs.setdefault(ends, {})[number] = value
+        return pairs
+
+    def calls(self, phase: Phase) -> dict[int, dict[str, float]]:
+        """Return the number of each kind of call, by thread of the host."""
+        threads = dict[int, dict[str, float]]()
+        for name, value in self.below("host", phase).items():
+            thread, cost = name.split("/")
+            threads.setdefault(int(thread), {})[cost] = value
+        return threads
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
     except ValidationError as error:
         raise BaselineError(f"baseline: {one_line(name)}: {what_is_wrong(error)}") from error
     for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
-        if not all(isfinite(each) and each > 0 for each in (figure.value, *_ends(figure))):
+        if not all(isfinite(each) and each > 0 for each in (figure.value, *figure.ends)):
             raise BaselineError(f"baseline: {one_line(name)}: {field}: {figure}; allowed: finite seconds above 0")
     return found
 
@@ -99,10 +99,3 @@ def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
         raise BaselineError(
             f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
         )
-
-
-def _ends(estimate: Estimate) -> tuple[float, float]:
-    return (
-        estimate.value if estimate.low is None else estimate.low,
-        estimate.value if estimate.high is None else estimate.high,
-    )

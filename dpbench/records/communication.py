@@ -1,27 +1,15 @@
-"""What a script's ranks send each other: each collective by step, phase and line, and the counters made of them. Pure.
+"""What a script's ranks send each other, and the requests that count it. Pure."""
 
-    step.backward.all_reduce.count           2        in each step, that is, in the commonest one
-    seldom.forward.all_gather.count          3        beyond that, in all counted steps together
-    setup.broadcast.size_bytes           4,096        before the first forward
-
-The first `WARM_UP` steps are not counted: DDP arranges its buckets anew after the first one.
-"""
-
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import Field
 
-from dpbench.records.details import Detail, Place
+from dpbench.records.counts import Place
 from dpbench.text.frozen import Frozen
 
 WARM_UP = 2
 LEAST_STEPS, MOST_STEPS, USUAL_STEPS = WARM_UP + 1, 1000, 25
 MOST_RANKS = 8
-_SENT_TO = {"send": "recv", "send_object_list": "recv_object_list"}
-_OTHER_END = _SENT_TO | {received: sent for sent, received in _SENT_TO.items()}
-POINT_TO_POINT = tuple(_OTHER_END)
 
 
 class Part(StrEnum):
@@ -105,130 +93,3 @@ class ScriptRecords(Frozen):
     """Response to `ScriptJobs`: one record for each job, in their order."""
 
     records: tuple[ScriptRecord, ...]
-
-
-class Communication(Frozen):
-    """What the ranks of a script have in common: the issues of the set-up, of the commonest step, and of the others.
-
-    `seldom` has the issues beyond those of the commonest step, and `less` those that a step lacks. `steps` counts the
-    steps after the first `WARM_UP`. `differing` are the numbers of those that differ from the commonest. `differences`
-    says in lines where ranks differ.
-    """
-
-    steps: int
-    setup: Issues
-    step: Issues
-    seldom: Issues
-    less: Issues
-    differing: tuple[int, ...]
-    differences: tuple[str, ...]
-
-    def details(self) -> list[Detail]:
-        """Return each issue's part of each counter, with its line."""
-        periods = (
-            ("setup", self.setup, 1),
-            ("step", self.step, 1),
-            ("seldom", self.seldom, 1),
-            ("seldom", self.less, -1),
-        )
-        return [detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)]
-
-    def by_name(self) -> dict[str, int]:
-        """Return each counter by its name, without those that are 0."""
-        found: Counter[str] = Counter()
-        for detail in self.details():
-            found[detail.counter] += detail.value
-        return {name: value for name, value in sorted(found.items()) if value}
-
-
-def communication(ranks: Sequence[RankIssues]) -> Communication:
-    """Return what these ranks issued. Raises ValueError if one has too few steps."""
-    for rank, issued in enumerate(ranks):
-        if len(issued.steps) < LEAST_STEPS:
-            raise ValueError(f"rank {rank} took {len(issued.steps)} steps of an optimizer")
-    lines = []
-    lengths = [len(issued.steps) for issued in ranks]
-    if len(set(lengths)) > 1:
-        lines.append(f"the ranks took {' and '.join(map(str, lengths))} steps")
-    lines += _differences("set-up", [rank.setup for rank in ranks])
-    steps = []
-    for number in range(WARM_UP, min(lengths)):
-        of_ranks = [rank.steps[number] for rank in ranks]
-        lines += _differences(f"step {number + 1}", of_ranks)
-        steps.append(_merged(of_ranks))
-    step = Counter(steps).most_common(1)[0][0]
-    usual, seldom, less = _counter(step), Counter[Issue](), Counter[Issue]()
-    for each in steps:
-        seldom += _counter(each) - usual
-        less += usual - _counter(each)
-    return Communication(
-        steps=len(steps),
-        setup=_merged([rank.setup for rank in ranks]),
-        step=step,
-        seldom=_issues(seldom),
-        less=_issues(less),
-        differing=tuple(number for number, each in enumerate(steps, WARM_UP + 1) if each != step),
-        differences=tuple(lines),
-    )
-
-
-def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
-    name = f"{period}.{issue.kind}" if period == "setup" else f"{period}.{issue.part}.{issue.kind}"
-    values = {
-        "count": 1,
-        "size_bytes": issue.size_bytes,
-        "unaligned": issue.is_unaligned,
-        "exposed": issue.is_exposed and period != "setup",
-        "exposed_bytes": issue.size_bytes if issue.is_exposed and period != "setup" else 0,
-    }
-    for counter, value in values.items():
-        if value:
-            count = sign * value * issue.count
-            yield Detail(counter=f"{name}.{counter}", what=issue.what, place=issue.place, value=count)
-
-
-def _differences(when: str, ranks: Sequence[Issues]) -> Iterable[str]:
-    """Name the collectives of which the ranks issued different numbers or bytes. As many may be sent as received."""
-    totals = [_totals(issues) for issues in ranks]
-    messages = Counter[str]()
-    for total in totals:
-        for (_, kind), (count, _) in total.items():
-            messages[kind] += count
-    matched = {kind for kind in POINT_TO_POINT if messages[kind] == messages[_OTHER_END[kind]]}
-    for part, kind in sorted({key for total in totals for key in total}):
-        values = [total.get((part, kind), (0, 0)) for total in totals]
-        if len(set(values)) > 1 and kind not in matched:
-            shown = ", ".join(f"{count} of {size:,} bytes on rank {rank}" for rank, (count, size) in enumerate(values))
-            yield f"{when}: {part}.{kind}: {shown}"
-
-
-def _merged(ranks: Sequence[Issues]) -> Issues:
-    """Return the issues of the rank that has most, kind by kind; of messages between two ranks those of all ranks."""
-    totals, merged = [_totals(issues) for issues in ranks], Counter[Issue]()
-    for key in {key for total in totals for key in total}:
-        most = max(range(len(ranks)), key=lambda rank: totals[rank].get(key, (0, 0)))
-        chosen = ranks if key[1] in POINT_TO_POINT else [ranks[most]]
-        for issues in chosen:
-            merged += _counter(issue for issue in issues if (issue.part, issue.kind) == key)
-    return _issues(merged)
-
-
-def _totals(issues: Issues) -> Mapping[tuple[Part, str], tuple[int, int]]:
-    found: dict[tuple[Part, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for issue in issues:
-        count, size = found[issue.part, issue.kind]
-        found[issue.part, issue.kind] = count + issue.count, size + issue.count * issue.size_bytes
-    return found
-
-
-def _counter(issues: Iterable[Issue]) -> Counter[Issue]:
-    """Return how often each issue is there, by the issue with a count of 1."""
-    found: Counter[Issue] = Counter()
-    for issue in issues:
-        found[issue.model_copy(update={"count": 1})] += issue.count
-    return found
-
-
-def _issues(counter: Mapping[Issue, int]) -> Issues:
-    found = (issue.model_copy(update={"count": count}) for issue, count in counter.items())
-    return tuple(sorted(found, key=lambda i: (list(Part).index(i.part), i.place.file, i.place.line, i.kind, i.what)))

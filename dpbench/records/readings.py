@@ -1,8 +1,6 @@
-"""Telemetry of GPUs, read at both ends of the window in which samples are taken, and readings over rounds."""
+"""Telemetry of GPUs, read at both ends of the window in which samples are taken."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import fields
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -64,40 +62,5 @@ class DeviceTelemetry:
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
 
 
-@dataclass(frozen=True)
-class OverRounds:
-    """A reading over the rounds of one case.
-
-    `value` is the median of the `rounds` that have a value. `reason` has why the `rounds_without` have none. `source`
-    names the sources that were read, `span_s` is the shortest span.
-    """
-
-    value: float | None
-    reason: str | None
-    rounds: int
-    rounds_without: int
-    source: str | None = None
-    span_s: float | None = None
-
-
-def over_rounds(readings: Sequence[Reading]) -> OverRounds:
-    """Return the readings of one metric, one from each round, as one."""
-    values = [value for reading in readings if (value := reading.value) is not None]
-    reasons = [str(each.reason) for each in readings if each.value is None] if len(values) < len(readings) else []
-    sources = dict.fromkeys([each.source for each in readings])
-    spans_s = [span_s for each in readings if (span_s := each.span_s) is not None]
-    source = "; ".join([each for each in sources if each is not None])
-    return _over(values, reasons, source or None, min(spans_s, default=None))
-
-
-def over_values(found: Sequence[float | str]) -> OverRounds:
-    """Return one metric's values, or the reasons why there are none, one from each round, as one."""
-    reasons = [each for each in found if isinstance(each, str)]
-    return _over([each for each in found if not isinstance(each, str)], reasons)
-
-
-def _over(
-    values: Sequence[float], reasons: Sequence[str], source: str | None = None, span_s: float | None = None
-) -> OverRounds:
-    value = median(values) if values else None
-    return OverRounds(value, "; ".join(dict.fromkeys(reasons)) or None, len(values), len(reasons), source, span_s)
+TELEMETRY = tuple(field.name for field in fields(DeviceTelemetry) if field.type is Reading)
+"""The names of a GPU's readings."""

@@ -1,6 +1,6 @@
 """The log of a simulated step: operators, copies, memory and waits, in program order.
 
-Counters and replays read it. Every event has an `id` that grows in program order. A stream runs its events in that
+Counters and traces read it. Every event has an `id` that grows in program order. A stream runs its events in that
 order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
 wrote the bytes that an event reads.
 
@@ -8,14 +8,9 @@ wrote the bytes that an event reads.
 of its first event with a device, or the next free number. In the backward a thread of torch's engine has 1 + the number
 of devices + its device's index: the simulator runs all nodes in one thread, and says in which one CUDA's engine would.
 Events of two threads follow each other by chance, unless one thread waits for the other.
-
-To replay a log, start an `Operator` or `Copy` when three things are true: the host has reached it, the event before it
-in its stream has finished, and so have all events that its stream waits for. With other streams it could start as soon
-as its `inputs` have finished.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -194,17 +189,38 @@ class Recording:
     events: list[RecordedEvent] = field(default_factory=list)
     model: ModelFacts | None = None
 
-    def text(self) -> str:
-        """Return one JSON object a line: format, version, devices, streams and model; then the events."""
+    def order(self) -> dict[int, list[int]]:
+        """Return for each launched operator and each copy the ids of those that come directly before it.
+
+        These are the one before it in its stream, and those that its stream or the host waited for since then.
+        """
+        order: dict[int, list[int]] = {}
+        awaited: dict[int, list[int]] = {}
+        last: dict[int, list[int]] = {}
+        seen: dict[int, int] = {}  # for each stream, how many of the host's waits its last event has seen
+        host: list[int] = []
+        for event in self.events:
+            if isinstance(event, Wait):
+                awaited.setdefault(event.stream, []).extend(event.after)
+            elif isinstance(event, HostWait):
+                host += event.after
+            elif isinstance(event, Copy) or (isinstance(event, Operator) and event.is_launched):
+                stream = event.stream
+                before = [*awaited.pop(stream, []), *host[seen.get(stream, 0) :], *last.get(stream, [])]
+                order[event.id] = [earlier for earlier in before if earlier in order]
+                last[stream], seen[stream] = [event.id], len(host)
+        return order
+
+    def write(self, path: Path) -> None:
+        """Write one JSON object a line: format, version, devices, streams and model; then the events.
+
+        Raise OSError and leave an old file as it was if that fails.
+        """
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         if self.model is not None:
             head["model"] = asdict(self.model)
         lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
-        return "".join(json.dumps(line) + "\n" for line in lines)
-
-    def write(self, path: Path) -> None:
-        """Write its text. Raise OSError and leave an old file as it was if that fails."""
-        replace_text(path, self.text())
+        replace_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
@@ -212,48 +228,34 @@ class Recording:
 
         Raise ValueError, with the number of the line, for any other content.
         """
-        return cls.parse(path.read_text().splitlines(), str(path))
+        recording = cls(0)
+        lines = path.read_text().splitlines() or [""]
+        for number, line in enumerate(lines, start=1):
+            try:
+                if number == 1:
+                    recording._read_head(json.loads(line or "{}"))
+                else:
+                    recording.events.append(_event(**json.loads(line)))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+        return recording
 
-    @classmethod
-    def parse(cls, lines: Sequence[str], name: str) -> "Recording":
-        """Return the recording in the lines of a text. Raise ValueError with the name and the number of the line."""
-        head = _object(lines[0], f"{name}:1") if lines else {}
+    def _read_head(self, head: dict[str, Any]) -> None:
         if head.get("format") != FORMAT or head.get("version") not in _READ:
-            raise ValueError(f"{name}:1: not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
-        events = [_event(line, f"{name}:{number}") for number, line in enumerate(lines[1:], start=2)]
-        streams = {int(stream): device for stream, device in head["streams"].items()}
-        return cls(head["devices"], streams, events, _model(head.get("model"), f"{name}:1"))
+            raise ValueError(f"not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
+        self.devices = head["devices"]
+        self.streams = {int(stream): device for stream, device in head["streams"].items()}
+        if head.get("model") is not None:
+            self.model = ModelFacts(**_with_tuples(head["model"]))
 
 
-def _object(line: str, place: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{place}: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{place}: not a JSON object")
-    return value
+def _event(kind: str = "", **values: Any) -> RecordedEvent:
+    if kind not in _KINDS:
+        raise ValueError(f"not an event; its kind must be one of {', '.join(_KINDS)}")
+    if kind == HostCall.__name__:
+        values["name"] = HostCallName(str(values.get("name")))
+    return _KINDS[kind](**_with_tuples(values))
 
 
-def _model(values: Any, place: str) -> ModelFacts | None:
-    if values is None:
-        return None
-    try:
-        return ModelFacts(**{**values, "parameter_sizes": tuple(values["parameter_sizes"])})
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{place}: not the facts about a model: {error}") from None
-
-
-def _event(line: str, place: str) -> RecordedEvent:
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in _object(line, place).items()
-    }
-    kind = _KINDS.get(str(values.pop("kind", "")))
-    if kind is None:
-        raise ValueError(f"{place}: not an event; its kind must be one of {', '.join(_KINDS)}")
-    try:
-        if kind is HostCall:
-            values["name"] = HostCallName(str(values.get("name")))
-        return kind(**values)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{place}: not a {kind.__name__}: {error}") from None
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

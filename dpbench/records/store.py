@@ -14,15 +14,18 @@ If the move is interrupted, the record is in both files or in the second one. In
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Outcome, Record, RecordLineError, parse_line, to_line
-from dpbench.text.files import append_line, open_locked, reason_of, replace_bytes
+from dpbench.text.files import append_line, open_locked, reason_of, replace_bytes, sync_folder
 from dpbench.text.outside import open_input
 
 
@@ -155,3 +158,52 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
                 beside.append(record)
         store.replace(record for record in records if record not in failed)
     return failed
+
+
+def sweep_path(folder: Path, spec: Path) -> Path:
+    """Return the file of a sweep's records; a stopped sweep continues in it.
+
+    Create the folder if it is missing. Raise StoreError.
+    """
+    _make(folder)
+    return folder / f"sweep-{spec.stem}.jsonl"
+
+
+def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
+    """Create a new empty file ``command-20250131T120000Z.jsonl`` and return its path.
+
+    Create the folder if it is missing. Raise StoreError.
+    """
+    beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    _make(folder)
+    for number in count(1):
+        path = folder / f"{beginning}{f'-{number}' if number > 1 else ''}{ending}"
+        try:
+            path.touch(exist_ok=False)
+            sync_folder(folder)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unwritable(folder, error) from error
+        return path
+    raise AssertionError("count() ends")
+
+
+def drop_if_empty(path: Path) -> None:
+    """Remove the file of a run that ended before it wrote a line."""
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"results: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
+    )

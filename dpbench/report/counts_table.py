@@ -1,24 +1,28 @@
-"""Exact counts as tables, variants side by side, and as JSON."""
+"""Exact counts as tables and as JSON: of a step, variants side by side; of what a script's ranks send, by line."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.analysis.communication import Communication
+from dpbench.analysis.compare import Row
+from dpbench.analysis.counted import Value, figures_of
+from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.compare import Row
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.communication import WARM_UP, Issue, Issues, ScriptJob
+from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
-from dpbench.records.summary import Summary
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
 _LEGEND = (
@@ -29,8 +33,6 @@ _LEGEND = (
     "lanes have when half of each lane's backward is over. Free at half: those that no stream or wait holds back."
 )
 _NCCL = " With NCCL: what torch_dp sends where torch has NCCL."
-Value = int | float | None
-"""A count (int), a share from 0 to 1 (float), or None if it was not counted."""
 
 
 def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *, differing: bool = False) -> Group:
@@ -41,9 +43,9 @@ def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *,
     parts: list[RenderableType] = []
     records = list(records)
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
-        found = list(group)
-        parts.append(_table(setting, found, differing=differing))
-        parts += [Text(f"{r.case.id}: {r.why}") for r in found if r.outcome is not Outcome.OK]
+        counted = list(group)
+        parts.append(_table(setting, counted, differing=differing))
+        parts += [Text(f"{r.case.id}: {r.why}") for r in counted if r.outcome is not Outcome.OK]
         parts.append(Text())
     has_nccl = any(record.counts is not None and record.counts.nccl_links is not None for record in records)
     reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
@@ -61,25 +63,24 @@ def _setting(case: Case) -> str:
 
 def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Table:
     """Return the table. Counts on simulated devices and on CPU lanes share a variant's column."""
-    columns: dict[VariantId, list[Counts]] = {}
+    columns: dict[VariantId, dict[str, Value]] = {}
     for record in records:
-        columns.setdefault(record.case.variant, []).extend([record.counts] if record.counts else [])
-    rows = {}
-    for name, read in _ROWS.items():
-        values = {
-            variant: next((value for counts in found if (value := read(counts)) is not None), None)
-            for variant, found in columns.items()
-        }
+        known = columns.setdefault(record.case.variant, {})
+        figures = figures_of(record.counts).items() if record.counts else ()
+        known |= {name: value for name, value in figures if known.get(name) is None}
+    rows: list[tuple[str, dict[VariantId, str | None]]] = []
+    for name in dict.fromkeys(name for known in columns.values() for name in known):
+        values = {variant: known.get(name) for variant, known in columns.items()}
         if differing and len({value for value in values.values() if value is not None}) == 1:
             continue
         if any(value or isinstance(value, float) for value in values.values()):
-            rows[name] = dict(_cells(values))
-    by_variant = [Column(variant, partial(_of_variant, rows, variant)) for variant in columns]
-    return Table(title, [Column("counter", str), *by_variant], list(rows))
+            rows.append((name, dict(_cells(values))))
+    by_variant = [Column(variant, partial(_of_variant, variant)) for variant in columns]
+    return Table(title, [Column("counter", lambda row: row[0]), *by_variant], rows)
 
 
-def _of_variant(rows: Mapping[str, Mapping[VariantId, str | None]], variant: VariantId, name: str) -> str | None:
-    return rows[name][variant]
+def _of_variant(variant: VariantId, row: tuple[str, Mapping[VariantId, str | None]]) -> str | None:
+    return row[1][variant]
 
 
 def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str | None]]:
@@ -96,134 +97,75 @@ def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str |
             yield variant, f"{value:,} ({1 if value == base else number(value / base)})"
 
 
-def _total(read: Callable[[PhaseCounts], int | None]) -> Callable[[Counts], Value]:
-    """Return a function that sums a number over all phases."""
-
-    def total(counts: Counts) -> Value:
-        found = [value for phase in counts.phases.values() if (value := read(phase)) is not None]
-        return sum(found) if found else None
-
-    return total
-
-
-def _of_phase(phase: Phase) -> Callable[[Counts], Value]:
-    return lambda counts: counts.phases[phase].operators if phase in counts.phases else None
-
-
-def _links(fits: Callable[[str], bool], field: str) -> Callable[[Counts], Value]:
-    return _total(lambda phase: _sum(phase.copies, fits, field))
-
-
-def _sum(traffic: Mapping[str, Traffic] | None, fits: Callable[[str], bool], field: str) -> int | None:
-    return None if traffic is None else sum(getattr(found, field) for name, found in traffic.items() if fits(name))
-
-
-def _host_call(name: str) -> Callable[[Counts], Value]:
-    return _total(lambda phase: None if phase.host_calls is None else phase.host_calls[name])
-
-
-def _between_devices(link: str) -> bool:
-    return "host" not in link
-
-
-def _from_host(link: str) -> bool:
-    return link.startswith("host->")
-
-
-def _to_host(link: str) -> bool:
-    return link.endswith("->host")
-
-
-def _source(link: str) -> str:
-    return link.partition("->")[0]
-
-
-def _destination(link: str) -> str:
-    return link.partition("->")[2]
-
-
-def _busiest(end: Callable[[str], str]) -> Callable[[Counts], Value]:
-    """Return a function that sums the bytes between devices over a step by `end` of their link, and takes the most."""
-
-    def most(counts: Counts) -> Value:
-        copies = [phase.copies for phase in counts.phases.values() if phase.copies is not None]
-        sent = [(name, traffic.size_bytes) for copy in copies for name, traffic in copy.items()]
-        return _most(sent, end) if copies else None
-
-    return most
-
-
-def _busiest_with_nccl(end: Callable[[str], str]) -> Callable[[Counts], Value]:
-    return lambda counts: None if counts.nccl_links is None else _most(counts.nccl_links.items(), end)
-
-
-def _most(sent: Iterable[tuple[str, int]], end: Callable[[str], str]) -> int:
-    sums: Counter[str] = Counter()
-    for name, size_bytes in sent:
-        if _between_devices(name):
-            sums[end(name)] += size_bytes
-    return max(sums.values(), default=0)
-
-
-def _peak(counts: Counts) -> Value:
-    return max((peak for phase in counts.phases.values() for peak in (phase.peak_bytes or {}).values()), default=None)
-
-
-def _share(part: str, whole: str) -> Callable[[Counts], Value]:
-    def share(counts: Counts) -> Value:
-        total = getattr(counts.dependencies, whole, None)
-        return float(getattr(counts.dependencies, part) / total) if total else None
-
-    return share
-
-
-_ROWS: dict[str, Callable[[Counts], Value]] = {
-    "operators": _total(lambda phase: phase.operators),
-    **{f"  {phase}": _of_phase(phase) for phase in Phase},
-    "kernels": _total(lambda phase: phase.kernels),
-    "FLOPs": _total(lambda phase: phase.flops),
-    "copies between devices": _links(_between_devices, "count"),
-    "  bytes": _links(_between_devices, "size_bytes"),
-    "  bytes out of the busiest device": _busiest(_source),
-    "    with NCCL, out": _busiest_with_nccl(_source),
-    "  bytes into the busiest device": _busiest(_destination),
-    "    with NCCL, in": _busiest_with_nccl(_destination),
-    "  bytes of the busiest link": _busiest(str),
-    "    with NCCL, link": _busiest_with_nccl(str),
-    "copies from the host": _links(_from_host, "count"),
-    "  bytes from it": _links(_from_host, "size_bytes"),
-    "copies to the host": _links(_to_host, "count"),
-    "  bytes to it": _links(_to_host, "size_bytes"),
-    "collectives": _total(lambda phase: _sum(phase.collectives, bool, "count")),
-    "  bytes each rank": _total(lambda phase: _sum(phase.collectives, bool, "size_bytes")),
-    "events recorded": _host_call("event_record"),
-    "waits of streams": _host_call("stream_wait"),
-    "stream switches": _host_call("stream_switch"),
-    "stream lookups": _host_call("stream_lookup"),
-    "record_stream calls": _host_call("record_stream"),
-    "hand-overs by autograd": _host_call("engine_handover"),
-    "waits of the host": _host_call("host_wait"),
-    "allocations": _total(lambda phase: phase.allocations),
-    "peak bytes": _peak,
-    "Python calls": _total(lambda phase: phase.python_calls),
-    "early parameters": _share("before_first_layer_bytes", "broadcast_bytes"),
-    "gradients ready at half": _share("ready_at_half_bytes", "reduced_bytes"),
-    "gradients free at half": _share("startable_at_half_bytes", "reduced_bytes"),
-}
-
-
 def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) -> dict[str, Any]:
     """Return the object of `comparisons_json`, with `counts` in each case and no times."""
-    environment = next((record.environment for record in records if record.environment), None)
-    cases = [_case(r.case, r.outcome, r.reason, r.counts) for r in records]
-    cases += [_case(skip.case, Outcome.SKIPPED, skip.reason, None) for skip in skipped]
+    counted = [(Summary(each.case, each.outcome, each.reason), each.counts) for each in records]
+    counted += [(Summary(skip.case, Outcome.SKIPPED, skip.reason), None) for skip in skipped]
     return {
         "schema": SCHEMA,
-        "environment": None if environment is None else environment.model_dump(mode="json"),
-        "cases": cases,
+        "environment": to_jsonable_python(next((each.environment for each in records if each.environment), None)),
+        "cases": [case_json(Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted],
     }
 
 
-def _case(case: Case, outcome: Outcome, reason: str | None, counts: Counts | None) -> dict[str, Any]:
-    fields = case_json(Row(Summary(case, outcome, reason)))
-    return fields | {"counts": None if counts is None else counts.model_dump(mode="json")}
+_SCRIPT_LEGEND = (
+    "Exact counts. Bytes: the payload of one collective. Unaligned: a payload whose size is no multiple of 16 bytes, "
+    "which is slow. Exposed: the rank computes nothing between the issue and the moment when it needs the result. "
+    "A collective counts once for all ranks; send and recv count in each. A step ends with an optimizer's step."
+)
+_MOST_NUMBERS = 5
+
+
+def script_text(job: ScriptJob, sent: Communication) -> Group:
+    """Return a table for the set-up, for the commonest step and for what other steps do more or less."""
+    parts: list[RenderableType] = [
+        *_issues_table("Before the first forward", sent.setup),
+        *_issues_table("Each step", sent.step),
+        Text(f"{_total(sent)}\n"),
+        *_issues_table(f"Beyond that, in steps {_numbers(sent)} together", sent.seldom),
+        *_issues_table(f"Missing, in steps {_numbers(sent)} together", sent.less),
+        *(Text(f"the ranks differ: {line}") for line in sent.differences[:_MOST_NUMBERS]),
+    ]
+    return Group(Text(f"{job.script}, {job.ranks} ranks\n"), *parts, Text(_SCRIPT_LEGEND, style="dim"))
+
+
+def script_json(job: ScriptJob, sent: Communication) -> dict[str, Any]:
+    """Return the counters by name, and what each line issues."""
+    fields = sent.model_dump(mode="json")
+    return {
+        "schema": SCHEMA,
+        **job.model_dump(mode="json", exclude={"folder", "steps"}),
+        "counters": sent.by_name(),
+    } | fields
+
+
+def _issues_table(title: str, issues: Issues) -> Iterator[RenderableType]:
+    if issues:
+        yield Table(title, _ISSUE_COLUMNS, list(issues))
+
+
+def _total(sent: Communication) -> str:
+    count, exposed = (sum(i.count for i in sent.step if i.is_exposed >= least) for least in (False, True))
+    size = sum(issue.count * issue.size_bytes for issue in sent.step)
+    of = f"{sent.steps - len(sent.differing):,} of {sent.steps:,} steps after the first {WARM_UP}"
+    return f"{of}: {count:,} collectives, {exposed:,} exposed, {size:,} bytes"
+
+
+def _numbers(sent: Communication) -> str:
+    more = ", ..." if len(sent.differing) > _MOST_NUMBERS else ""
+    return ", ".join(map(str, sent.differing[:_MOST_NUMBERS])) + more
+
+
+def _marks(issue: Issue) -> str | None:
+    return ", ".join([*["exposed"] * issue.is_exposed, *["unaligned"] * issue.is_unaligned]) or None
+
+
+_ISSUE_COLUMNS = [
+    Column("phase", lambda issue: issue.part.value, is_text=True),
+    Column("collective", lambda issue: issue.kind, is_text=True),
+    Column("count", lambda issue: f"{issue.count:,}"),
+    Column("bytes", lambda issue: f"{issue.size_bytes:,}"),
+    Column("dtype", lambda issue: issue.dtypes or None, is_text=True),
+    Column("is", _marks, is_text=True),
+    Column("line", lambda issue: f"{Path(issue.place.file).name}:{issue.place.line}", is_text=True),
+]

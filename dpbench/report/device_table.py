@@ -3,18 +3,19 @@
 A pytest session's benchmarks have it below their times.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rich.text import Text
 
+from dpbench.analysis.devices import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
+from dpbench.analysis.over_rounds import OverRounds, notes_on_missing, over_values
 from dpbench.records.baseline import Figures
-from dpbench.records.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
-from dpbench.records.readings import DeviceTelemetry, OverRounds, over_values
+from dpbench.records.readings import DeviceTelemetry
 from dpbench.report.table import NONE, Column, Table, folded, plain_lines
-from dpbench.report.units import byte_unit, estimate, number, time_unit
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import byte_unit, number, time_unit
 
 _LEGEND = {
     "PCIe": "PCIe: sent and received. ",
@@ -22,7 +23,6 @@ _LEGEND = {
     "throttled": "Throttled: the share of time. ",
     "memory": "Memory: in tensors. ",
 }
-_TELEMETRY = "telemetry"
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,21 @@ class _Figure:
     name: str
     unit: float | None = 1.0
 
+    def text(self, device: DeviceSummary) -> str:
+        value = device.value(self.name)
+        return NONE if value is None else number(value / (self.unit or 1.0))
+
+    def column(self, lines: Sequence["_Line"]) -> Column:
+        unit, name = self.unit, ""
+        if unit is None:
+            values = [line.device.value(self.name) for line in lines if line.device is not None]
+            unit, name = byte_unit(value for value in values if value is not None)
+        return Column(
+            f"{self.header}{name}",
+            lambda line: None if line.device is None else line.device.value(self.name),
+            lambda value: number(value / unit),
+        )
+
 
 _BUSY_SMS = _Figure("busy SMs", "busy\nSMs, %", "sm_busy_percent")
 _KERNEL = _Figure("time with a kernel", "with a\nkernel, %", "kernel_running_percent")
@@ -57,38 +72,49 @@ _REST = (
 )
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A line of a row: `first_of` is the row on its first line, `device` the one whose figures are shown."""
+
+    first_of: DeviceRows | None
+    name: str
+    device: DeviceSummary | None
+
+
 def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
     """Yield the table and its notes, or nothing if nothing was read.
 
     `first` is the header of the rows' names.
     """
     rows = [row for row in rows if row.devices or row.peak_rss_bytes is not None]
+    peaks = [row.peak_rss_bytes.value for row in rows if row.peak_rss_bytes and row.peak_rss_bytes.value]
     shown = _shown(rows)
-    lines = [line for row in rows for line in _lines(row, shown)]
-    if not lines or not (shown or any(row.peak_rss_bytes for row in rows)):
+    if not shown and not peaks:
         return
-    firsts = {id(row): line for line in reversed(lines) for row in line[:1]}
-
-    def once(line: _Line, text: str | None) -> str | None:
-        """Return the text; of lines of one row, the first alone has it."""
-        return text if firsts[id(line[0])] is line else ""
-
-    keys = [Column(first, lambda line: once(line, folded(line[0].name)))]
-    keys += [Column("device", lambda line: line[1])] if shown else []
-    columns = [_column(figure, lines) for figure in shown]
-    peaks = {id(row): row.peak_rss_bytes.value for row, _, _ in lines if row.peak_rss_bytes is not None}
+    lines = [
+        _Line(None if place else row, name, device)
+        for row in rows
+        for place, (name, device) in enumerate(_ends(row, shown))
+    ]
+    keys = [Column(first, lambda line: folded(line.first_of.name) if line.first_of else "")]
+    keys += [Column("device", lambda line: line.name)] if shown else []
+    columns = [figure.column(lines) for figure in shown]
     if peaks:
-        unit, name = byte_unit(peak for peak in peaks.values() if peak is not None)
-        host = Column(f"host memory,\n{name}", lambda line: once(line, _cell(peaks.get(id(line[0])), unit)))
-        columns.append(host)
+        unit, name = byte_unit(peaks)
+
+        def host(line: _Line) -> str | None:
+            peak = line.first_of.peak_rss_bytes if line.first_of else None
+            return "" if line.first_of is None else number(peak.value / unit) if peak and peak.value else None
+
+        columns.append(Column(f"host memory,\n{name}", host))
     yield Table("devices", [*keys, *columns], lines, keys=len(keys))
-    notes = list(_notes(rows, _figures(rows)))
+    notes = list(_notes(rows))
     yield from map(Text, [*notes, ""] if notes else [])
 
 
 def devices_legend(rows: Sequence[DeviceRows]) -> str:
     """Return the legend of the tables of these rows: what their columns mean."""
-    shown = {each.label for each in _shown(rows)}
+    shown = {figure.label for figure in _shown(rows)}
     several = "; of several devices the busiest, then the idlest" if shown else ""
     columns = "".join(sentence for label, sentence in _LEGEND.items() if label in shown)
     return (
@@ -96,113 +122,41 @@ def devices_legend(rows: Sequence[DeviceRows]) -> str:
     )
 
 
-def _all_devices(rows: Sequence[DeviceRows]) -> Iterator[DeviceSummary]:
-    return (device for row in rows for device in row.devices)
-
-
 def _figures(rows: Sequence[DeviceRows]) -> list[_Figure]:
     """Return all columns. Time with a kernel is among them if a device does not report busy SMs."""
-    without = any(_value(device, _BUSY_SMS) is None for device in _all_devices(rows))
+    without = any(device.value(_BUSY_SMS.name) is None for row in rows for device in row.devices)
     return [_BUSY_SMS, *([_KERNEL] if without else []), *_REST]
 
 
 def _shown(rows: Sequence[DeviceRows]) -> list[_Figure]:
     """Return the columns of which a device has a value."""
-    devices = list(_all_devices(rows))
-    return [figure for figure in _figures(rows) if any(_value(device, figure) is not None for device in devices)]
+    devices = [device for row in rows for device in row.devices]
+    return [figure for figure in _figures(rows) if any(device.value(figure.name) is not None for device in devices)]
 
 
-_Line = tuple[DeviceRows, str, DeviceSummary | None]
+def _ends(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[tuple[str, DeviceSummary | None]]:
+    """Yield one device if all have equal figures, else the busiest and the idlest, each with its name."""
+    texts = {tuple(figure.text(device) for figure in shown) for device in row.devices}
+    if texts <= {(NONE,) * len(shown)}:
+        yield NONE, None
+    elif len(row.devices) > 1 and len(texts) == 1:
+        yield f"each of {len(row.devices)}", row.devices[0]
+    else:
+        yield from ((one_line(device.device), device) for device in busiest_and_idlest(row.devices))
 
 
-def _lines(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[_Line]:
-    """Yield one line if all devices have equal figures, else one for the busiest and one for the idlest device."""
-    if not any(_value(device, figure) is not None for device in row.devices for figure in shown):
-        yield row, NONE, None
-        return
-    ends = busiest_and_idlest(row.devices)
-    texts = {tuple(_cell(_value(each, figure), figure.unit or 1.0) for figure in shown) for each in row.devices}
-    if len(row.devices) > 1 and len(texts) == 1:
-        yield row, f"each of {len(row.devices)}", ends[0]
-        return
-    for device in ends:
-        yield row, one_line(device.device), device
-
-
-def _column(figure: _Figure, lines: Sequence[_Line]) -> Column:
-    unit, header = figure.unit, figure.header
-    if unit is None:
-        values = [None if device is None else _value(device, figure) for _, _, device in lines]
-        unit, name = byte_unit(value for value in values if value is not None)
-        header += name
-    return Column(
-        header, lambda line: None if line[2] is None else _value(line[2], figure), lambda value: number(value / unit)
-    )
-
-
-def _notes(rows: Sequence[DeviceRows], figures: Sequence[_Figure]) -> Iterator[str]:
-    found = [
+def _notes(rows: Sequence[DeviceRows]) -> Iterator[str]:
+    """Yield why figures are missing, with ``telemetry`` in place of the labels of all telemetry."""
+    figures = _figures(rows)
+    every = {figure.label for figure in figures if figure.name != "peak_device_bytes"}
+    for line in notes_on_missing(
         (figure.label, (row.name, device.device), device.figures[figure.name])
         for figure in figures
         for row in rows
         for device in row.devices
-    ]
-    every = {figure.label for figure in figures if figure.name != "peak_device_bytes"}
-    return (_shorter(line, every) for line in notes_on_missing(found))
-
-
-def _shorter(line: str, every: set[str]) -> str:
-    """Return the line with ``telemetry`` in place of the labels of all telemetry."""
-    labels, rest = line.split(": ", 1)
-    return f"{_TELEMETRY}: {rest}" if set(labels.split(", ")) == every else line
-
-
-def _value(device: DeviceSummary, figure: _Figure) -> float | None:
-    return device.value(figure.name)
-
-
-def _cell(value: float | None, unit: float) -> str:
-    return NONE if value is None else number(value / unit)
-
-
-Place = tuple[str, str]
-"""The variant and the device that a figure is of; '' if it is not of one device."""
-
-
-def notes_on_missing(figures: Iterable[tuple[str, Place, OverRounds]]) -> Iterator[str]:
-    """Yield one line for each reason: ``labels: reason (places)``.
-
-    `figures` has a label, the place and the figure. Places are left out if the reason is that of all of them.
-    """
-    places_of: dict[str, list[Place]] = {}
-    missing: dict[tuple[str, str], list[Place]] = {}
-    for label, place, figure in figures:
-        places_of.setdefault(label, []).append(place)
-        if figure.reason is not None:
-            missing.setdefault((label, _why(figure)), []).append(place)
-    merged: dict[tuple[str, str], list[str]] = {}
-    for (label, why), places in missing.items():
-        merged.setdefault((why, _where(places, places_of[label])), []).append(label)
-    for (why, where), labels in merged.items():
-        yield one_line(f"{', '.join(labels)}: {why}" + (f" ({where})" if where else ""))
-
-
-def _where(places: Sequence[Place], every: Sequence[Place]) -> str:
-    """Return the places: as variants or as devices alone where all places of these are meant, '' for all places."""
-    if len(places) == len(every):
-        return ""
-    for part in (0, 1):
-        names = dict.fromkeys(place[part] for place in places)
-        if len(places) == sum(place[part] in names for place in every):
-            return ", ".join(names)
-    return ", ".join(f"{variant} on {device}" for variant, device in places)
-
-
-def _why(figure: OverRounds) -> str:
-    rounds = figure.rounds + figure.rounds_without
-    return (
-        str(figure.reason) if figure.value is None else f"{figure.rounds_without} of {rounds} rounds: {figure.reason}"
-    )
+    ):
+        labels, reason = line.split(": ", 1)
+        yield f"telemetry: {reason}" if set(labels.split(", ")) == every else line
 
 
 class BenchmarkReadings(WindowReadings, Protocol):
@@ -232,8 +186,8 @@ def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
     unit_s, unit = time_unit([row.now.minimum_s.value for row in rows])
     columns = [
         Column("test", lambda row: row.name),
-        Column(f"median, {unit}", lambda row: estimate(row.now.median_s, unit_s)),
-        Column(f"minimum, {unit}", lambda row: estimate(row.now.minimum_s, unit_s)),
+        Column(f"median, {unit}", lambda row: row.now.median_s.text(unit_s)),
+        Column(f"minimum, {unit}", lambda row: row.now.minimum_s.text(unit_s)),
         Column("rounds", lambda row: row.now.rounds),
         Column(
             "median / baseline",

@@ -1,8 +1,8 @@
 """Elastic runs as tables and JSON: the runs, and the outages with their parts."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any
 
@@ -14,14 +14,14 @@ from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
 from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
 from dpbench.records.record import Outcome
-from dpbench.report.table import NONE, Column, Table
+from dpbench.report.table import NONE, Column, Table, json_of
+from dpbench.text.quantities import number
 
 SCHEMA = 2
-_LEGEND = (
-    "Steps/s are rank 0's, checkpoints included. Lost: steps that were done and are in no checkpoint when the run "
-    "ends. Same end: loss and all parameters equal the undisturbed run's to the last bit. If the number of ranks "
-    "changed, only the loss, up to the shown distance. Each part of an outage begins where the one before ends, so the "
-    "parts add up to the outage."
+PARTS_LEGEND = "Each part of an outage begins where the one before ends, so the parts add up to the outage."
+RUNS_LEGEND = (
+    "Lost: steps that were done and are in no checkpoint when the run ends. Same end: loss and all parameters equal "
+    "the undisturbed run's to the last bit. If the number of ranks changed, only the loss, up to the shown distance."
 )
 MEMBERSHIP_LEGEND = (
     "An agent that left counts as gone after "
@@ -30,55 +30,65 @@ MEMBERSHIP_LEGEND = (
 )
 
 
-def elastic_text(records: Sequence[ElasticRecord]) -> Group:
-    """Return the tables, the reasons of failures and a legend."""
-    parts: list[RenderableType] = [_runs(records), Text()]
-    for record in records:
-        if record.scheme is RunScheme.ELASTIC:
-            parts += [_outages(outages_of(record.events)), Text()]
-    parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
-    legend = f"{_LEGEND} {MEMBERSHIP_LEGEND}" if records[0].settings.is_world_changed else _LEGEND
-    return Group(*parts, Text(legend, style="dim"))
+@dataclass(frozen=True)
+class ElasticRun:
+    """A run, and the last event of the undisturbed run, None for that run itself."""
+
+    record: ElasticRecord
+    undisturbed_end: ElasticEvent | None
+
+    @cached_property
+    def outages(self) -> tuple[Outage, ...]:
+        return tuple(outages_of(self.record.events))
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """The rate of the run without its outages: that before the first one."""
+        return self.outages[0].steps_per_s_before if self.outages else steps_per_s(self.record.events)
+
+    @property
+    def steps_redone(self) -> int | None:
+        steps = [outage.redone_steps for outage in self.outages]
+        return None if None in steps else sum(each or 0 for each in steps)
+
+    @property
+    def steps_lost(self) -> int:
+        events = self.record.events
+        return 0 if self.record.outcome is Outcome.OK else steps_done(events) - steps_kept(events)
+
+    @property
+    def is_same_end(self) -> bool | None:
+        """Whether the run ended with the undisturbed run's loss and parameters; None for that run itself."""
+        done, expected = self.record.done, self.undisturbed_end
+        return None if expected is None or done is None else is_same_to_the_bit(done, expected)
+
+    @property
+    def loss_difference(self) -> float | None:
+        """The distance of the losses; None for the undisturbed run, and if a loss is not a number."""
+        done, expected = self.record.done, self.undisturbed_end
+        difference = None if expected is None or done is None else loss_difference(done, expected)
+        return difference if difference is not None and isfinite(difference) else None
+
+    @property
+    def end_in_words(self) -> str:
+        record, difference = self.record, self.loss_difference
+        if self.is_same_end is None:
+            return NONE
+        if self.is_same_end:
+            return "yes"
+        if not record.settings.is_world_changed or record.outcome is not Outcome.OK or difference is None:
+            return "no"
+        return f"loss to {difference:.0e}" if difference else "loss"
 
 
-def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
-    """Return the same as one JSON object. Times are in seconds."""
-    return {"schema": SCHEMA, "runs": [_run_json(record, records) for record in records]}
+def runs_of(records: Sequence[ElasticRecord]) -> list[ElasticRun]:
+    """Return the runs of one command."""
+    end = next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
+    return [ElasticRun(each, None if each.scheme is RunScheme.UNDISTURBED else end) for each in records]
 
 
-def _runs(records: Sequence[ElasticRecord]) -> Table:
-    settings = records[0].settings
-    plan = ", ".join(map(str, settings.plan)) or "no faults"
-    title = (
-        f"{settings.workload}, batch {settings.batch}, {settings.dtype}, {settings.ranks} ranks, "
-        f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
-        f"seed {settings.seed}: {plan}"
-    )
-    columns = [replace(each, header=_SHORT.get(each.header, each.header)) for each in run_columns(records)]
-    return Table(title, columns, records)
-
-
-def run_columns(records: Sequence[ElasticRecord]) -> list[Column]:
-    """Return the table of runs, on a terminal, in JSON and on a page."""
-    return [
-        Column("run", lambda record: record.scheme, key="scheme"),
-        Column("outcome", lambda record: record.outcome, lambda found: found.replace("_", " "), key="outcome"),
-        Column("steps done", lambda record: steps_done(record.events), key="steps_done"),
-        Column("steps/s", _rate, key="steps_per_s"),
-        Column("steps done again", _redone),
-        Column("lost", _lost, key="steps_lost"),
-        Column(
-            "final loss",
-            lambda record: None if record.done is None else record.done.loss,
-            "{:.6g}".format,
-            key="final_loss",
-        ),
-        Column("same end", lambda record: _same_end_text(record, records)),
-        Column("run, s", lambda record: record.duration_s, key="duration_s"),
-    ]
-
-
-_SHORT = {"steps done": "steps\ndone", "steps done again": "steps\ndone again", "same end": "same\nend"}
+def _part_s(part: OutagePart, outage: Outage) -> float | None:
+    return outage.parts[part].seconds if part in outage.parts else None
 
 
 def _fault(outage: Outage) -> str:
@@ -86,89 +96,77 @@ def _fault(outage: Outage) -> str:
     return f"{outage.fault.detail}@{outage.fault.step}{rank}"
 
 
-def _part_s(part: OutagePart, outage: Outage) -> float | None:
-    return outage.parts[part].seconds if part in outage.parts else None
-
-
+RUN_COLUMNS = (
+    Column("run", lambda run: run.record.scheme, key="scheme"),
+    Column("outcome", lambda run: run.record.outcome, lambda outcome: outcome.replace("_", " "), key="outcome"),
+    Column("steps\ndone", lambda run: steps_done(run.record.events), key="steps_done"),
+    Column("steps/s", lambda run: run.steps_per_s, key="steps_per_s"),
+    Column("steps\ndone again", lambda run: run.steps_redone),
+    Column("lost", lambda run: run.steps_lost, key="steps_lost"),
+    Column("final loss", lambda run: run.record.done and run.record.done.loss, "{:.6g}".format, key="final_loss"),
+    Column("same\nend", lambda run: run.end_in_words),
+    Column("run, s", lambda run: run.record.duration_s, key="duration_s"),
+)
 OUTAGE_COLUMNS = (
     Column("fault", _fault, key="fault"),
-    Column("outage s", lambda outage: outage.span.seconds if outage.span else None, key="outage_s"),
-    *(Column(f"{part} s", partial(_part_s, part), key=part) for part in OutagePart),
-    Column("steps again", lambda outage: outage.redone_steps, key="redone_steps"),
+    Column("outage\ns", lambda outage: outage.span and outage.span.seconds, key="outage_s"),
+    *(Column(f"{part}\ns", partial(_part_s, part), key=part) for part in OutagePart),
+    Column("steps\nagain", lambda outage: outage.redone_steps, key="redone_steps"),
     Column("rounds", lambda outage: outage.rounds, key="rounds"),
-    Column("steps/s before", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),
-    Column("steps/s after", lambda outage: outage.steps_per_s_after, key="steps_per_s_after"),
+    Column("steps/s\nbefore", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),
+    Column("steps/s\nafter", lambda outage: outage.steps_per_s_after, key="steps_per_s_after"),
 )
-"""The table of outages, on a terminal, in JSON and on a page. Times are in seconds."""
+"""The tables of runs and of outages, on a terminal, in JSON and on a page. Times are in seconds."""
 
 
-def _outages(outages: Sequence[Outage]) -> Table:
-    columns = [replace(column, header=column.header.replace(" ", "\n")) for column in OUTAGE_COLUMNS]
-    return Table("outages", columns, outages)
+def outages_in_words(run: ElasticRun) -> Iterator[str]:
+    """Yield a sentence for each outage."""
+    for outage in run.outages:
+        if outage.span is None:
+            yield f"{_fault(outage)}: the run did not catch up."
+            continue
+        part, span = max(outage.parts.items(), key=lambda item: item[1].seconds)
+        longest = f"Its longest part, {part}, took {number(span.seconds)} s."
+        cost = f"{_fault(outage)} cost {number(outage.span.seconds)} s."
+        yield f"{cost} {longest} Steps done again: {outage.redone_steps}."
 
 
-def _rate(record: ElasticRecord) -> float | None:
-    """Return the rate of the run without its outages: that before the first one."""
-    found = outages_of(record.events)
-    return found[0].steps_per_s_before if found else steps_per_s(record.events)
+def elastic_text(records: Sequence[ElasticRecord]) -> Group:
+    """Return the tables, the reasons of failures and a legend."""
+    runs, settings = runs_of(records), records[0].settings
+    title = (
+        f"{settings.workload}, batch {settings.batch}, {settings.dtype}, {settings.ranks} ranks, "
+        f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
+        f"seed {settings.seed}: {', '.join(map(str, settings.plan)) or 'no faults'}"
+    )
+    parts: list[RenderableType] = [Table(title, RUN_COLUMNS, runs), Text()]
+    for run in runs:
+        if run.record.scheme is RunScheme.ELASTIC:
+            parts += [Table("outages", OUTAGE_COLUMNS, run.outages), Text()]
+    parts += [Text(f"{record.scheme}: {record.reason}") for record in records if record.reason]
+    legend = f"Steps/s are rank 0's, checkpoints included. {RUNS_LEGEND} {PARTS_LEGEND}"
+    return Group(*parts, Text(f"{legend} {MEMBERSHIP_LEGEND}" if settings.is_world_changed else legend, style="dim"))
 
 
-def _redone(record: ElasticRecord) -> int | None:
-    found = [outage.redone_steps for outage in outages_of(record.events)]
-    return None if None in found else sum(steps for steps in found if steps is not None)
+def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
+    """Return the same as one JSON object. Times are in seconds."""
+    return {"schema": SCHEMA, "runs": [_run_json(run) for run in runs_of(records)]}
 
 
-def _lost(record: ElasticRecord) -> int:
-    return 0 if record.outcome is Outcome.OK else steps_done(record.events) - steps_kept(record.events)
-
-
-def _same_end_text(record: ElasticRecord, records: Sequence[ElasticRecord]) -> str:
-    is_same, difference = _same_end(record, records), _difference(record, records)
-    if is_same is None:
-        return NONE
-    if is_same:
-        return "yes"
-    if not record.settings.is_world_changed or record.outcome is not Outcome.OK or difference is None:
-        return "no"
-    return f"loss to {difference:.0e}" if difference else "loss"
-
-
-def _same_end(record: ElasticRecord, records: Sequence[ElasticRecord]) -> bool | None:
-    """Return whether the run ended with the undisturbed run's loss and parameters; None for that run itself."""
-    expected = _expected(record, records)
-    return None if expected is None or record.done is None else is_same_to_the_bit(record.done, expected)
-
-
-def _difference(record: ElasticRecord, records: Sequence[ElasticRecord]) -> float | None:
-    """Return the distance of the losses; None for the undisturbed run, and if a loss is not a number."""
-    expected = _expected(record, records)
-    if expected is None or record.done is None:
-        return None
-    found = loss_difference(record.done, expected)
-    return found if isfinite(found) else None
-
-
-def _expected(record: ElasticRecord, records: Sequence[ElasticRecord]) -> ElasticEvent | None:
-    """Return the last event of the undisturbed run; None for that run itself."""
-    if record.scheme is RunScheme.UNDISTURBED:
-        return None
-    return next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
-
-
-def _run_json(record: ElasticRecord, records: Sequence[ElasticRecord]) -> dict[str, Any]:
-    done = record.done
+def _run_json(run: ElasticRun) -> dict[str, Any]:
+    record = run.record
     return {
-        **{column.key: column.value(record) for column in run_columns(records) if column.key},
+        **json_of(RUN_COLUMNS, run),
         "reason": record.reason,
         "steps_in_checkpoint": steps_kept(record.events),
-        "parameters_sha256": None if done is None else done.digest,
-        "same_end": _same_end(record, records),
-        "loss_difference": _difference(record, records),
-        "outages": [_outage_json(outage) for outage in outages_of(record.events)],
+        "parameters_sha256": record.done and record.done.digest,
+        "same_end": run.is_same_end,
+        "loss_difference": run.loss_difference,
+        "outages": [_outage_json(outage) for outage in run.outages],
     }
 
 
 def _outage_json(outage: Outage) -> dict[str, Any]:
-    row = {column.key: column.value(outage) for column in OUTAGE_COLUMNS}
+    row = json_of(OUTAGE_COLUMNS, outage)
     parts_s = {part: value for part in OutagePart if (value := row.pop(part)) is not None}
     return {**row, "parts_s": parts_s}

@@ -1,6 +1,7 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,8 @@ from rich.text import Text
 from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.report.units import number, time_unit
+from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import time_unit
 
 SCHEMA = 1
 _LEGEND = (
@@ -26,7 +28,9 @@ def projections_text(machine_projections: Sequence[MachineProjection]) -> Group:
     parts: list[RenderableType] = []
     for projected in machine_projections:
         parts += [Text(projected.advice, style="bold"), Text(), _table(projected)]
-        parts += [Text(line) for line in (*_reasons(projected), *_sums(projected), *projected.notes, "")]
+        reasons = (f"{variant}: {reason}" for variant, reason in projected.reasons.items())
+        sums = (f"{row.variant}: {words_of(row.sum)}" for row in projected.rows)
+        parts += [Text(line) for line in (*reasons, *sums, *projected.notes, "")]
     return Group(*parts, Text(_LEGEND, style="dim"))
 
 
@@ -36,44 +40,29 @@ def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[s
 
 
 def _table(projected: MachineProjection) -> Table:
-    shown = {row.variant: row for row in projected.rows if row.sum is not None}
-    sums = {variant: row.sum for variant, row in shown.items() if row.sum is not None}
-    unit_s, unit = time_unit(each.step_s for each in sums.values())
+    unit_s, unit = time_unit(row.sum.step_s for row in projected.rows)
     columns = [
-        Column("variant", folded),
-        Column(f"step time\n{unit}", lambda name: shown[name].step_time_s, lambda found: interval(found, unit_s)),
-        Column("items/s", lambda name: sums[name].batch / sums[name].step_s),
-        Column("% of\nideal", lambda name: _percent_of_ideal(shown[name])),
-        Column("bound by", lambda name: str(sums[name].bound_by)),
-        Column("hidden", lambda name: _hidden(sums[name]), "{:.0%}".format),
+        Column("variant", lambda row: folded(row.variant)),
+        Column(f"step time\n{unit}", lambda row: row.step_time_s, lambda time: _estimate(time).text(unit_s)),
+        Column("items/s", lambda row: row.sum.batch / row.sum.step_s),
+        Column("% of\nideal", lambda row: f"{100 * row.speed_up.mid / row.sum.devices:.0f}"),
+        Column("bound by", lambda row: str(row.sum.bound_by)),
+        Column("hidden", lambda row: _hidden(row.sum), "{:.0%}".format),
     ]
-    several = next((each.devices for each in sums.values() if each.devices > 1), 1)
+    several = next((row.sum.devices for row in projected.rows if row.sum.devices > 1), 1)
     title = (
         f"{projected.workload} on {projected.machine}, batch {projected.batch}, "
         f"{projected.batch // several} items on each device, {projected.math} math"
     )
-    return Table(title, columns, list(shown))
+    return Table(title, columns, projected.rows)
 
 
-def _percent_of_ideal(row: ProjectedRow) -> str | None:
-    return None if row.speed_up is None or row.sum is None else f"{100 * row.speed_up.mid / row.sum.devices:.0f}"
+def _estimate(time: Interval) -> Estimate:
+    return Estimate(time.mid, time.low, time.high)
 
 
-def interval(found: Interval, unit: float = 1.0) -> str:
-    """Return a text such as ``5.61 [5.20, 6.02]``."""
-    return f"{number(found.mid / unit)} [{number(found.low / unit)}, {number(found.high / unit)}]"
-
-
-def _hidden(found: StepSum) -> float | None:
-    return found.hidden_s / found.communication_s if found.communication_s else None
-
-
-def _reasons(projected: MachineProjection) -> Iterator[str]:
-    yield from (f"{row.variant}: {row.reason}" for row in projected.rows if row.reason is not None)
-
-
-def _sums(projected: MachineProjection) -> Iterator[str]:
-    yield from (f"{row.variant}: {words_of(row.sum)}" for row in projected.rows if row.sum is not None)
+def _hidden(step: StepSum) -> float | None:
+    return step.hidden_s / step.communication_s if step.communication_s else None
 
 
 def _machine_json(projected: MachineProjection) -> dict[str, Any]:
@@ -84,28 +73,25 @@ def _machine_json(projected: MachineProjection) -> dict[str, Any]:
         "math": projected.math,
         "advice": projected.advice,
         "notes": list(projected.notes),
-        "variants": [_row_json(row) for row in projected.rows],
+        "variants": [
+            *(_row_json(row) for row in projected.rows),
+            *({"variant": str(variant), "reason": reason} for variant, reason in projected.reasons.items()),
+        ],
     }
 
 
 def _row_json(row: ProjectedRow) -> dict[str, Any]:
-    found = row.sum
-    if found is None or row.step_time_s is None:
-        return {"variant": str(row.variant), "reason": row.reason}
+    step = row.sum
     return {
         "variant": str(row.variant),
-        "devices": found.devices,
-        "step_time_s": _interval_json(row.step_time_s),
-        "speed_up": None if row.speed_up is None else _interval_json(row.speed_up),
-        "bound_by": [{"part": str(found.bound_by), "share": 1.0}],
-        "parts_s": {str(part): seconds for part, seconds in found.parts.items()},
-        "host_s": found.host_s,
-        "hidden_share": _hidden(found),
-        "communication_s": found.communication_s,
-        "memory_bytes": found.memory_bytes,
-        "fits": found.fits,
+        "devices": step.devices,
+        "step_time_s": asdict(row.step_time_s),
+        "speed_up": asdict(row.speed_up),
+        "bound_by": [{"part": str(step.bound_by), "share": 1.0}],
+        "parts_s": {str(part): seconds for part, seconds in step.parts.items()},
+        "host_s": step.host_s,
+        "hidden_share": _hidden(step),
+        "communication_s": step.communication_s,
+        "memory_bytes": step.memory_bytes,
+        "fits": step.fits,
     }
-
-
-def _interval_json(found: Interval) -> dict[str, float]:
-    return {"low": found.low, "mid": found.mid, "high": found.high}

@@ -10,14 +10,13 @@ action    customSmallerIsBetter of github-action-benchmark: a JSON array of the 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
+from dpbench.analysis.summary import summarise
 from dpbench.cases.devices import format_devices
 from dpbench.errors import WrongInputError
-from dpbench.records.record import Record
-from dpbench.records.summary import summarise
+from dpbench.records.record import Environment, Record
 from dpbench.text.outside import one_line
 
 Row = Mapping[str, str | int | float | None]
@@ -45,13 +44,16 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
     A failed record has no environment. Its row has the machine, torch and commit of the other records of its run.
     """
     known = {record.run: record.environment for record in records if record.environment is not None}
-    records = [
-        record
-        if record.environment is not None or record.run not in known
-        else record.model_copy(update={"environment": known[record.run].model_copy(update={"gpus": ()})})
-        for record in records
-    ]
-    return list(_samples(records) if table is RowKind.SAMPLES else _cases(records))
+    if table is RowKind.SAMPLES:
+        return [
+            {**_setting(record, known), "round": record.round, "sample": number, "step_time_s": step_time_s}
+            for record in records
+            for number, step_time_s in enumerate(record.step_times_s)
+        ]
+    of_case: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        of_case.setdefault((record.run, record.case.id), []).append(record)
+    return [_case(rounds, known) for rounds in of_case.values()]
 
 
 def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
@@ -61,12 +63,12 @@ def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
     return (_csv(rows) if form is Format.CSV else _action(rows)).encode()
 
 
-def _setting(record: Record) -> dict[str, str | int | float | None]:
-    case, machine = record.case, record.environment
+def _setting(record: Record, known: Mapping[str, Environment]) -> Row:
+    case, machine = record.case, record.environment or known.get(record.run)
     return {
         "run": record.run,
         "hostname": machine.hostname if machine else None,
-        "gpus": ", ".join(machine.gpus) if machine else None,
+        "gpus": ", ".join(record.environment.gpus) if record.environment else None,
         "torch": machine.torch if machine else None,
         "commit": machine.commit if machine else None,
         "variant": str(case.variant),
@@ -81,32 +83,22 @@ def _setting(record: Record) -> dict[str, str | int | float | None]:
     }
 
 
-def _samples(records: Sequence[Record]) -> Iterable[Row]:
-    for record in records:
-        for number, step_time_s in enumerate(record.step_times_s):
-            yield {**_setting(record), "round": record.round, "sample": number, "step_time_s": step_time_s}
-
-
-def _cases(records: Sequence[Record]) -> Iterable[Row]:
-    order: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        order.setdefault((record.run, record.case.id), []).append(record)
-    for rounds in order.values():
-        found = summarise(rounds)
-        step, peak = found.step_time_s, found.peak_rss_bytes
-        yield {
-            **_setting(next((each for each in rounds if each.environment), rounds[0])),
-            "rounds": found.rounds,
-            "rounds_ok": found.rounds_ok,
-            "samples": sum(map(len, found.step_times_s)),
-            "outcome": str(found.outcome),
-            "step_time_s": step.value if step else None,
-            "step_time_low_s": step.low if step else None,
-            "step_time_high_s": step.high if step else None,
-            "throughput_items_per_s": found.items_per_s,
-            "peak_rss_bytes": peak.value if peak else None,
-            "reason": found.reason,
-        }
+def _case(rounds: Sequence[Record], known: Mapping[str, Environment]) -> Row:
+    summary = summarise(rounds)
+    step, peak = summary.step_time_s, summary.peak_rss_bytes
+    return {
+        **_setting(next((each for each in rounds if each.environment), rounds[0]), known),
+        "rounds": summary.rounds,
+        "rounds_ok": summary.rounds_ok,
+        "samples": sum(map(len, summary.step_times_s)),
+        "outcome": str(summary.outcome),
+        "step_time_s": step and step.value,
+        "step_time_low_s": step and step.low,
+        "step_time_high_s": step and step.high,
+        "throughput_items_per_s": summary.items_per_s,
+        "peak_rss_bytes": peak and peak.value,
+        "reason": summary.reason,
+    }
 
 
 def _csv(rows: Sequence[Row]) -> str:
@@ -124,17 +116,14 @@ def _inert(value: object) -> object:
 
 
 def _action(rows: Sequence[Row]) -> str:
-    found: list[dict[str, Any]] = []
-    timed = [row for row in rows if row["step_time_s"] is not None]
-    names = [
-        " ".join(str(row[key]) for key in ("variant", "workload", "batch_items", "devices", "mode")) for row in timed
-    ]
-    for name, row in zip(names, timed, strict=True):
+    entries: list[Row] = []
+    for row in (row for row in rows if row["step_time_s"] is not None):
+        name = " ".join(str(row[key]) for key in ("variant", "workload", "batch_items", "devices", "mode"))
         entry = {"name": name, "unit": "s", "value": row["step_time_s"]}
         if row["step_time_low_s"] is not None:
             entry["range"] = f"{row['step_time_low_s']:.6g} to {row['step_time_high_s']:.6g}"
-        found.append({**entry, "extra": f"run {row['run']}, commit {row['commit']}"})
-    return json.dumps(found, indent=1) + "\n"
+        entries.append({**entry, "extra": f"run {row['run']}, commit {row['commit']}"})
+    return json.dumps(entries, indent=1) + "\n"
 
 
 def _parquet(rows: Sequence[Row]) -> bytes:
@@ -145,5 +134,5 @@ def _parquet(rows: Sequence[Row]) -> bytes:
         allowed = "csv, or pip install 'torch-dpbench[parquet]'"
         raise WrongInputError(f"--to: 'parquet' needs pyarrow, which is not installed; allowed: {allowed}") from None
     out = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.RowKind.from_pylist(list(rows)), out)
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), out)
     return bytes(out.getvalue())

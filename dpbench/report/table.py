@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dpbench.report.units import number
+from dpbench.text.quantities import number
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 LEAST_WIDTH, MOST_WIDTH = 8, 24
@@ -50,6 +50,11 @@ class Column:
     def cell(self, row: object) -> str:
         value = self.value(row)
         return NONE if value is None else self.form(value)
+
+
+def json_of(columns: Sequence[Column], row: object) -> dict[str, Any]:
+    """Return the values of a row by the keys of the columns that have one."""
+    return {column.key: column.value(row) for column in columns if column.key}
 
 
 @dataclass(frozen=True)

@@ -56,18 +56,14 @@ def _registered(kind: str) -> dict[str, str]:
 
 
 def _parameters_json() -> list[dict[str, Any]]:
-    """Return an entry for each parameter of each table of them.
-
-    `variants` are the names that take it.
-    """
-    takers: dict[tuple[int, str], list[VariantName]] = {}
+    """Return an entry for each parameter. `variants` are the names that take it."""
+    takers: dict[tuple[str, str, str], list[VariantName]] = {}
     for variant in VariantName:
-        for name in variant.parameters:
-            takers.setdefault((id(variant.parameters[name]), name), []).append(variant)  # one object for each row
+        for name, parameter in variant.parameters.items():
+            takers.setdefault((name, parameter.allowed, parameter.sentence), []).append(variant)
     return [
-        {"name": name, "variants": variants, "allowed": parameter.allowed, "what": parameter.sentence}
-        for (_, name), variants in takers.items()
-        for parameter in [variants[0].parameters[name]]
+        {"name": name, "variants": variants, "allowed": allowed, "what": what}
+        for (name, allowed, what), variants in takers.items()
     ]
 
 

@@ -28,17 +28,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log
 from statistics import median
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.stats.student import standard_error, t95_from_table
+from dpbench.text.quantities import decimals
 
 Rounds: TypeAlias = Sequence[Sequence[float]]
 """For each round its samples in seconds, each above 0."""
 
 
+@final
 @dataclass(frozen=True)
 class Estimate:
     """A value and the ends of its 95 % interval, which are None if there is only one round."""
@@ -46,6 +48,35 @@ class Estimate:
     value: float
     low: float | None
     high: float | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of the interval; both are the value if there is none."""
+        return self.value if self.low is None else self.low, self.value if self.high is None else self.high
+
+    @property
+    def is_above_one(self) -> bool:
+        """Whether the whole interval is above 1."""
+        return self.low is not None and self.low > 1
+
+    @property
+    def is_below_one(self) -> bool:
+        """Whether the whole interval is below 1."""
+        return self.high is not None and self.high < 1
+
+    @property
+    def verdict(self) -> str:
+        """What a ratio of times surely is: ``slower``, ``faster``, or nothing if the interval contains 1."""
+        return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
+
+    def text(self, unit: float = 1.0) -> str:
+        """Return a text such as ``1.23 [1.20, 1.31]``, or only the value if there is no interval.
+
+        The ends have as many decimals as the value.
+        """
+        digits = decimals(self.value / unit)
+        value, *ends = (f"{x / unit:,.{digits}f}" for x in (self.value, self.low, self.high) if x is not None)
+        return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def median_of_rounds(rounds: Rounds) -> Estimate:

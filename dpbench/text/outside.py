@@ -37,6 +37,12 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+def shortened(text: str, letters: int = 600) -> str:
+    """Return the text as one line; what has no room is an ellipsis."""
+    line = one_line(text)
+    return line if len(line) <= letters else f"{line[:letters]}…"
+
+
 def quoted(value: object) -> str:
     """Return a value's repr, shortened in the middle."""
     return _REPR.repr(value)
@@ -45,9 +51,10 @@ def quoted(value: object) -> str:
 def what_is_wrong(error: ValidationError) -> str:
     """Return the first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"]))
-    value = "" if first["type"] in _ABOUT_NAMES else f", not {quoted(first['input'])}"
-    return one_line(f"{place}: {first['msg']}{value}")
+    place = "".join(f"{part}." for part in first["loc"] if part != "[key]")
+    says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in first["msg"]
+    value = "" if says_all else f", not {quoted(first['input'])}"
+    return one_line(f"{place.removesuffix('.')}: {first['msg']}{value}".removeprefix(": "))
 
 
 def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:

@@ -1,7 +1,8 @@
-"""Quantities as text: durations (``90s``, ``2m``, ``1.5h``; shown as ``1:30``) and sizes (``512KiB``, ``10MiB``)."""
+"""Quantities as text: durations (``90s``, ``1.5h``; shown as ``1:30``), sizes (``512KiB``), and figures with units."""
 
 import math
 import re
+from collections.abc import Iterable
 
 from dpbench.text.outside import quoted
 
@@ -12,6 +13,9 @@ _MOST_S = 168 * 3600
 MOST = "at most 168h"
 _MOST_BYTES = 2**63 - 1
 _BYTES = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_BYTE_UNITS = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "bytes"))
+_DIGITS = 3
 
 
 def parse_duration(value: object) -> float:
@@ -43,3 +47,34 @@ def time_left(seconds: float) -> str:
     """Return seconds as ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
+
+
+def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
+    """Return the largest unit in which the shortest time is at least 1, else the smallest.
+
+    A unit is its length in seconds and its name.
+    """
+    shortest_s = min(times_s, default=1.0)
+    return next((unit for unit in _UNITS if shortest_s >= unit[0]), _UNITS[-1])
+
+
+def byte_unit(sizes: Iterable[float]) -> tuple[float, str]:
+    """Return the largest unit in which the smallest size above 0 is at least 1: its bytes and its name."""
+    smallest = min((size for size in sizes if size > 0), default=1.0)
+    return next((unit for unit in _BYTE_UNITS if smallest >= unit[0]), _BYTE_UNITS[-1])
+
+
+def number(value: float) -> str:
+    """Return the number with three significant digits, or all digits before the point. There is never an exponent."""
+    return f"{value:,.{decimals(value)}f}"
+
+
+def decimals(value: float) -> int:
+    """Return how many digits behind the point `number` shows."""
+    return max(0, _DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+
+
+def duration(seconds: float) -> str:
+    """Return a time with its unit, such as ``27.6 ms``."""
+    unit_s, unit = time_unit([seconds])
+    return f"{number(seconds / unit_s)} {unit}"

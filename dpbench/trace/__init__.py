@@ -1,1 +1,1 @@
-"""Where the time of a step goes: one timeline for each variant, from a projection, a simulation or a profile. Pure."""
+"""Where the time of a step goes: one timeline for each variant, from a simulation or a profile. Pure."""

@@ -1,4 +1,4 @@
-"""Waits and idle devices, and the critical path in words, such as ``device 0 waits 14 ms for the gradients of lane 3``.
+"""The critical path in words, such as ``device 0 waits 14 ms for the gradients of lane 3``, and shares of a timeline.
 
 Spans of the path that do the same are one part, wherever they are on the path::
 
@@ -9,111 +9,77 @@ Spans of the path that do the same are one part, wherever they are on the path::
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dpbench.trace.timeline import HOST_GROUP, Doing, Moved, Span, Timeline
+from dpbench.trace.timeline import Doing, Moved, Span, Timeline
 
 Stretch = tuple[float, float]
 """A start and a finish."""
 
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.9
-HOST, REPLICATE = "the host", "replicate"
-"""REPLICATE is the name of the host's span that makes replicas."""
+_THE_HOST = "the host"
+
+
+class _Key(NamedTuple):
+    """What spans of one part have in common."""
+
+    doing: Doing | None
+    who: str
+    phase: str
+    moved: Moved | None = None
+    is_own: bool = False
 
 
 @dataclass(frozen=True)
 class PathPart:
     """Spans of the critical path that do the same. `length` is their sum, and `share` is that of the whole path.
 
-    `who` computes, issues or waits; with `is_own` it moves the data itself. `moved` and `lanes` say what is moved.
-    `waited` is the part of `length` in which a device that waits computes nothing. `doing` is None for time in which
-    nothing was recorded. `is_replicating` is True for the host's making of replicas.
+    `doing` is None for time in which nothing was recorded. `who` computes, issues or waits; with `is_own` it moves the
+    data itself. `waited` is the part of `length` in which a device that waits computes nothing. `moved` and `lanes` say
+    what is moved.
     """
 
     doing: Doing | None
     who: str
     phase: str
+    moved: Moved | None
+    is_own: bool
     length: float
     share: float
     waited: float
-    moved: Moved | None = None
-    lanes: tuple[int, ...] = ()
-    is_own: bool = False
-    is_replicating: bool = False
-
-
-@dataclass(frozen=True)
-class _Key:
-    doing: Doing | None
-    who: str
-    phase: str
-    moved: Moved | None = None
-    is_own: bool = False
-    is_replicating: bool = False
+    lanes: tuple[int, ...]
 
 
 def parts_of_path(timeline: Timeline) -> list[PathPart]:
     """Return the parts in the order of their first span. Their lengths add up to the timeline's length."""
     stretches: dict[_Key, list[Stretch]] = {}
     lanes: dict[_Key, set[int]] = {}
-    spans = timeline.spans
+    path = [timeline.spans[i] for i in timeline.path]
     end = 0.0
-    waiters = _waiters([spans[i] for i in timeline.path])
-    for place, i in enumerate(timeline.path):
-        span = spans[i]
+    for place, span in enumerate(path):
         if span.start > end:
-            stretches.setdefault(_Key(None, HOST, span.phase), []).append((end, span.start))
+            stretches.setdefault(_Key(None, _THE_HOST, span.phase), []).append((end, span.start))
         # In a profile the next span may start before this one ends: a kernel, before its launch has returned.
-        end = min([span.finish, *(spans[later].start for later in timeline.path[place + 1 : place + 2])])
-        key = _key(span, waiters[place])
+        end = min([span.finish, *(later.start for later in path[place + 1 : place + 2])])
+        key = _key(span, path[place + 1 :])
         stretches.setdefault(key, []).append((span.start, end))
-        if span.lane is not None:
-            lanes.setdefault(key, set()).add(span.lane)
-    length = timeline.length or 1.0
-    return [
-        PathPart(
-            doing=key.doing,
-            who=key.who,
-            phase=key.phase,
-            length=total(found),
-            share=total(found) / length,
-            waited=_waited(timeline, key.who, found),
-            moved=key.moved,
-            lanes=tuple(sorted(lanes.get(key, ()))),
-            is_own=key.is_own,
-            is_replicating=key.is_replicating,
-        )
-        for key, found in stretches.items()
-    ]
+        lanes.setdefault(key, set()).update(() if span.lane is None else (span.lane,))
+    parts = []
+    for key, own in stretches.items():
+        length = covered(own)
+        waited, share = length - overlap(own, computing(timeline, key.who)), length / (timeline.length or 1.0)
+        parts.append(PathPart(*key, length, share, waited, tuple(sorted(lanes.get(key, ())))))
+    return parts
 
 
-def _waiters(path: Sequence[Span]) -> list[str]:
-    """Return for each span of the path who waits for it: the device of the next span that is no move, or the host."""
-    found, waiter = [], HOST
-    for span in reversed(path):
-        found.append(waiter)
-        if span.doing is not Doing.MOVE:
-            waiter = span.device or HOST
-    return found[::-1]
-
-
-def _key(span: Span, waiter: str) -> _Key:
-    """Return what a span of the path does. What it sends is for the waiter."""
-    if span.doing is Doing.COMPUTE:
-        return _Key(span.doing, span.device or HOST, span.phase)
-    if span.doing is Doing.HOST:
-        return _Key(span.doing, HOST, span.phase, is_replicating=span.name == REPLICATE)
-    if span.device is not None:
-        return _Key(span.doing, span.device, span.phase, span.moved or Moved.BYTES, is_own=True)
-    return _Key(span.doing, waiter, span.phase, span.moved or Moved.BYTES)
-
-
-def _waited(timeline: Timeline, who: str, stretches: list[Stretch]) -> float:
-    return (
-        total(stretches) - total(in_both(union(stretches), computing(timeline, who)))
-        if who != HOST
-        else total(stretches)
-    )
+def _key(span: Span, later: Sequence[Span]) -> _Key:
+    """Return what a span of the path does. What it sends is for the device of the next span that is no move."""
+    if span.doing is not Doing.MOVE:
+        return _Key(span.doing, span.device or _THE_HOST, span.phase)
+    waiters = (other.device for other in later if other.doing is not Doing.MOVE)
+    who = span.device or next(waiters, None) or _THE_HOST
+    return _Key(span.doing, who, span.phase, span.moved or Moved.BYTES, is_own=span.device is not None)
 
 
 def path_in_words(timeline: Timeline, shown: Callable[[float], str]) -> list[str]:
@@ -122,12 +88,9 @@ def path_in_words(timeline: Timeline, shown: Callable[[float], str]) -> list[str
     Parts of less than three percent are one clause at the end.
     """
     parts = parts_of_path(timeline)
-    large = [part for part in parts if part.share >= _LEAST_SHARE]
-    clauses = [_clause(part, shown) for part in large]
-    rest = sum(part.length for part in parts) - sum(part.length for part in large)
-    if len(large) < len(parts) and rest > 0:
-        clauses.append(f"smaller parts take {shown(rest)}")
-    return clauses
+    clauses = [_clause(part, shown) for part in parts if part.share >= _LEAST_SHARE]
+    rest = sum(part.length for part in parts if part.share < _LEAST_SHARE)
+    return [*clauses, f"smaller parts take {shown(rest)}"] if rest > 0 else clauses
 
 
 def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
@@ -138,7 +101,7 @@ def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
     if part.doing is Doing.COMPUTE:
         return f"{part.who} computes {time}{phase}"
     if part.doing is Doing.HOST:
-        return f"{HOST} takes {time} to {'make the replicas' if part.is_replicating else 'issue the work'}{phase}"
+        return f"{part.who} takes {time} to issue the work{phase}"
     what = f"the {part.moved}{_of_lanes(part.lanes)}"
     if part.is_own:
         return f"{part.who} moves {what} for {time}{phase}"
@@ -150,91 +113,37 @@ def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
 
 def _of_lanes(lanes: Sequence[int]) -> str:
     """Return ``of lane 3``, ``of lanes 1 to 3`` or ``of lanes 1 and 3``; nothing if no lane is known."""
-    if not lanes:
-        return ""
-    first, *others = lanes
+    *others, last = lanes or (None,)
     if not others:
-        return f" of lane {first}"
-    if len(lanes) > 2 and lanes[-1] - first == len(lanes) - 1:
-        return f" of lanes {first} to {lanes[-1]}"
-    return f" of lanes {', '.join(map(str, lanes[:-1]))} and {lanes[-1]}"
+        return "" if last is None else f" of lane {last}"
+    if len(others) > 1 and last == others[0] + len(others):
+        return f" of lanes {others[0]} to {last}"
+    return f" of lanes {', '.join(map(str, others))} and {last}"
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A gap in a row: from the end of one span to the start of the next, which waited for the span `cause`."""
-
-    row: int
-    start: float
-    finish: float
-    cause: int
-
-
-def binding(spans: Sequence[Span], i: int) -> int | None:
-    """Return the span of those before span i that ended last; None if there is none."""
-    return max(spans[i].before, key=lambda earlier: spans[earlier].finish, default=None)
-
-
-def waits(timeline: Timeline) -> list[Waiting]:
-    """Return the gaps between the spans of each thread, and of each stream that computes.
-
-    A stream also waits for its first span, but a thread only starts with it. A link or a stream for copies that
-    carries nothing waits for nothing. Before a span that waited for nothing, or for its own row, there is no gap.
-    """
-    spans = timeline.spans
-    computes = {row for span in spans if span.doing is Doing.COMPUTE for row in span.rows}
-    threads = {number for number, row in enumerate(timeline.rows) if row.group == HOST_GROUP}
-    ends = [0.0 if number in computes else float("inf") for number in range(len(timeline.rows))]
-    found = []
-    for i in sorted(range(len(spans)), key=lambda i: (spans[i].start, spans[i].finish)):
-        cause = binding(spans, i)
-        for row in spans[i].rows:
-            if cause is not None and spans[i].start > ends[row] and row not in spans[cause].rows:
-                found.append(Waiting(row, ends[row], spans[i].start, cause))
-            if row in computes or row in threads:
-                ends[row] = spans[i].finish
-    return found
-
-
-def union(stretches: Iterable[Stretch]) -> list[Stretch]:
-    """Return the same time as stretches that do not touch, in order."""
-    found: list[Stretch] = []
+def covered(stretches: Iterable[Stretch]) -> float:
+    """Return the time that the stretches cover together."""
+    length, end = 0.0, 0.0
     for start, finish in sorted(stretches):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], finish)
-        elif finish > start:
-            found.append((start, finish))
-    return found
+        length += max(finish - max(start, end), 0.0)
+        end = max(end, finish)
+    return length
 
 
-def total(stretches: Iterable[Stretch]) -> float:
-    """Return the sum of the lengths."""
-    return sum(finish - start for start, finish in stretches)
-
-
-def in_both(one: Sequence[Stretch], other: Sequence[Stretch]) -> list[Stretch]:
-    """Return the time that is in both. Each must come from `union`."""
-    found, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        start, finish = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
-        if start < finish:
-            found.append((start, finish))
-        if one[i][1] < other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return found
+def overlap(one: Sequence[Stretch], other: Sequence[Stretch]) -> float:
+    """Return the time that both cover."""
+    return max(covered(one) + covered(other) - covered([*one, *other]), 0.0)
 
 
 def computing(timeline: Timeline, device: str) -> list[Stretch]:
     """Return when a device computes."""
-    return union((s.start, s.finish) for s in timeline.spans if s.doing is Doing.COMPUTE and s.device == device)
+    return [(s.start, s.finish) for s in timeline.spans if s.doing is Doing.COMPUTE and s.device == device]
 
 
 def idle_shares(timeline: Timeline) -> dict[str, float]:
     """Return for each device the share of the timeline in which it does not compute."""
     length = timeline.length or 1.0
-    return {device: 1 - total(computing(timeline, device)) / length for device in timeline.devices}
+    return {device: 1 - covered(computing(timeline, device)) / length for device in timeline.devices}
 
 
 def overlapped_share(timeline: Timeline) -> float | None:
@@ -242,8 +151,6 @@ def overlapped_share(timeline: Timeline) -> float | None:
 
     It is None if nothing is sent.
     """
-    moving = union((s.start, s.finish) for s in timeline.spans if s.doing is Doing.MOVE)
-    if not moving or not timeline.devices:
-        return None
-    shares = [total(in_both(moving, computing(timeline, device))) / total(moving) for device in timeline.devices]
-    return sum(shares) / len(shares)
+    moving = [(span.start, span.finish) for span in timeline.spans if span.doing is Doing.MOVE]
+    sent = covered(moving) * len(timeline.devices)
+    return sum(overlap(moving, computing(timeline, device)) for device in timeline.devices) / sent if sent else None

@@ -1,4 +1,4 @@
-"""A profiled step as a timeline.
+"""A profiled step as a timeline, from the Chrome trace that torch.profiler exports.
 
 A thread of the host shows its outermost operators. On CPU lanes they compute, except in the parts of the wrapper that
 move data: scatter, replicate, gather, and the sums of gradients. With CUDA kernels the threads only issue work, and
@@ -8,176 +8,160 @@ The profiler records no waits. So what a span waited for is inferred: a kernel w
 before it in its stream; an operator for the one before it in its thread. After a gap it waited for what ended last.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from dpbench.records.counts import Phase
-from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
-from dpbench.trace.timeline import HOST_GROUP, Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
+from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline, VariantTrace
 
+STEP_MARK = "step"
+"""The mark around a step. It waits for the devices at its end."""
+MARK = "dpbench: "
+"""The beginning of the names of our own marks in the profiler's file."""
+_MARK, _OPERATOR, _COPY = "user_annotation", "cpu_op", "gpu_memcpy"
+_LAUNCHES, _ON_DEVICE = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memset", _COPY)
 _GAP_S = 20e-6
 """A shorter gap between two operators of a thread is the interpreter's own."""
 _NODE = "autograd::engine::evaluate_function: "
 _PARTS = {"scatter": Moved.INPUTS, "replicate": Moved.PARAMETERS, "gather": Moved.OUTPUTS}
 _NCCL = {"Broadcast": Moved.PARAMETERS, "Reduce": Moved.GRADIENTS}
 _INFERRED = "what each operator waited for is inferred from the times: a profile has no waits"
+Event = Mapping[str, Any]
+"""A complete event of a Chrome trace. Its `ts` and `dur` are in microseconds."""
 
 
-def recorded_trace(variant: str, step: ProfiledStep) -> VariantTrace:
-    """Return the trace of a profiled step. Its step time is the median of steps without a profiler."""
-    step_s = median(step.other_s)
-    times = f"{step.length_s / step_s:.1f}"
+def recorded_trace(
+    variant: str, profile: Mapping[str, Any], other_s: Sequence[float], reduction_nodes: Sequence[str] = ()
+) -> VariantTrace:
+    """Return the trace of the shortest marked step of a profile. Its step time is the median of `other_s`.
+
+    `other_s` are the seconds of steps without a profiler. `reduction_nodes` are the names of the autograd nodes that
+    sum the lanes' gradients. Raise ValueError if no step is marked.
+    """
+    step, events = shortest_step(profile)
+    step_s = median(other_s)
+    times = f"{step['dur'] * 1e-6 / step_s:.1f}"
     beside = f"the profiled step took {times} times as long as a step without a profiler"
     if float(times) < 1:
         beside += ", because steps here differ by more than the profiler costs"
-    return VariantTrace(variant, recorded_timeline(step), step_s, notes=(beside, _INFERRED))
+    spans = _Spans(step, events, {_NODE + name for name in reduction_nodes})
+    for event in events:
+        spans.read(event)
+    return VariantTrace(variant, spans.timeline(), step_s, notes=(beside, _INFERRED))
 
 
-def recorded_timeline(step: ProfiledStep) -> Timeline:
-    """Return the profiled operators, kernels and copies as spans."""
-    return _Profile(step).timeline()
+def shortest_step(profile: Mapping[str, Any]) -> tuple[Event, list[Event]]:
+    """Return the mark of the shortest marked step, and its events: by start, the longest first.
+
+    Of several steps the shortest was disturbed least. Raise ValueError if no step is marked.
+    """
+    complete = [event for event in profile.get("traceEvents", ()) if event.get("ph") == "X"]
+    steps = [event for event in complete if event["name"] == MARK + STEP_MARK and event.get("cat") == _MARK]
+    if not steps:
+        raise ValueError("the profiler recorded no marked step; allowed: a torch whose profiler records marks")
+    step = min(steps, key=lambda event: event["dur"])
+    others = (event for event in complete if event.get("cat") != _MARK or event["name"].startswith(MARK))
+    inside = [event for event in others if event is not step and 0 <= event["ts"] - step["ts"] <= step["dur"]]
+    return step, sorted(inside, key=lambda event: (event["ts"], -event["dur"]))
 
 
-def thread_name(number: int) -> str:
-    return "main thread" if number == 0 else f"thread {number}"
+@dataclass(frozen=True)
+class _Launch:
+    """When a kernel was launched, in which phase, and by which span."""
+
+    start_s: float
+    phase: str
+    span: int | None
 
 
-class _Profile:
-    def __init__(self, step: ProfiledStep) -> None:
-        events = step.events
-        self._nodes = {_NODE + name for name in step.reduction_nodes}
-        self._on_device = [event for event in events if event.device is not None]
-        self._launches = {e.launch: e for e in events if e.kind is ProfiledKind.LAUNCH and e.launch is not None}
-        self._marks = [event for event in events if event.kind is ProfiledKind.MARK]
-        self._phases = [(event.start_s, event.name) for event in self._marks if event.name in list(Phase)]
-        threads = sorted({event.place for event in events if event.kind is ProfiledKind.OPERATOR})
-        self._of_thread = {thread: outermost(events, thread) for thread in threads}
-        self._is_staged = any(e.kind is ProfiledKind.COPY and "DtoH" in e.name for e in self._on_device)
-        self._rows = RowNumbers()
+@dataclass
+class _Spans:
+    """The spans of the events that were read, in the order of their starts.
+
+    `nodes` are the events that sum the lanes' gradients. `parts` has for a thread what it moves, and until when.
+    `last` is the last span of each row, and `ended` has all finishes in order.
+    """
+
+    step: Event
+    events: Sequence[Event]
+    nodes: set[str]
+    spans: list[Span] = field(default_factory=list)
+    phase: str = Phase.FORWARD
+    threads: dict[Any, str] = field(default_factory=dict)
+    parts: dict[str, tuple[Moved, float]] = field(default_factory=dict)
+    launches: dict[int, _Launch] = field(default_factory=dict)
+    last: dict[Row, int] = field(default_factory=dict)
+    ended: list[tuple[float, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.threads[self.step["tid"]] = "main thread"
+        self.devices = sorted({event["args"]["device"] for event in self.events if event.get("cat") in _ON_DEVICE})
+        self.is_staged = any(event.get("cat") == _COPY and "DtoH" in event["name"] for event in self.events)
 
     def timeline(self) -> Timeline:
-        hosts = [(span, None) for own in self._of_thread.items() for span in self._host_spans(*own)]
-        on_device = [(self._device_span(event), self._launch_of(event)) for event in self._on_device]
-        found = sorted([*hosts, *on_device], key=lambda each: (each[0].start, each[0].finish))
-        if self._on_device:
-            devices = [f"cuda:{number}" for number in sorted({event.device or 0 for event in self._on_device})]
-        else:
-            devices = [thread_name(number) for number in self._of_thread]
-        return Timeline(self._rows.rows(), self._with_causes(found), devices)
+        threads = [name for name in self.threads.values() if any(span.row.group == name for span in self.spans)]
+        return Timeline(self.spans, [f"cuda:{number}" for number in self.devices] or threads)
 
-    def _phase_at(self, at_s: float) -> str:
-        place = bisect_right(self._phases, at_s, key=lambda each: each[0]) - 1
-        return self._phases[max(place, 0)][1] if self._phases else ""
+    def read(self, event: Event) -> None:
+        """Add the span of an event, or keep what later ones need."""
+        category, name = event.get("cat"), event["name"].removeprefix(MARK)
+        start_s = (event["ts"] - self.step["ts"]) * 1e-6
+        finish_s, launch = start_s + event["dur"] * 1e-6, event.get("args", {}).get("correlation")
+        if category in _ON_DEVICE:
+            self._add(self._on_device(event, start_s, finish_s), self.launches.get(launch))
+            return
+        thread = self.threads.setdefault(event["tid"], f"thread {len(self.threads)}")
+        row = Row(HOST, thread) if self.devices else Row(thread, "operators")
+        last = self.last.get(row)
+        if category == _MARK and name in list(Phase):
+            self.phase = name
+        elif category == _MARK and name in _PARTS:
+            self.parts[thread] = _PARTS[name], finish_s
+        elif category in _LAUNCHES and launch is not None:
+            self.launches[launch] = _Launch(start_s, self.phase, last)
+        elif category == _OPERATOR and (last is None or start_s >= self.spans[last].finish):
+            span = Span(name.removeprefix(_NODE), Doing.HOST, row, start_s, finish_s, self.phase)
+            self._add(span if self.devices else self._on_cpu(span, thread, name))
 
-    def _host_spans(self, thread: int, operators: Sequence[ProfiledEvent]) -> Iterable[Span]:
-        name = thread_name(thread)
-        row = self._rows.of(HOST_GROUP, name) if self._on_device else self._rows.of(name, "operators")
-        for event in operators:
-            moved = None if self._on_device else self._moved_on_host(event)
-            doing = Doing.MOVE if moved is not None else Doing.HOST if self._on_device else Doing.COMPUTE
-            yield Span(
-                name=event.name.removeprefix(_NODE),
-                doing=doing,
-                rows=(row,),
-                start=event.start_s,
-                finish=event.start_s + event.length_s,
-                phase=self._phase_at(event.start_s),
-                device=None if self._on_device else name,
-                moved=moved,
-            )
+    def _on_cpu(self, span: Span, thread: str, name: str) -> Span:
+        """Return the span with what a thread of a CPU lane does."""
+        moved, until_s = self.parts.get(thread, (None, 0.0))
+        moved = Moved.GRADIENTS if name in self.nodes else moved if span.start <= until_s else None
+        return replace(span, doing=Doing.COMPUTE if moved is None else Doing.MOVE, device=thread, moved=moved)
 
-    def _moved_on_host(self, event: ProfiledEvent) -> Moved | None:
-        if event.name in self._nodes:
-            return Moved.GRADIENTS
-        parts = (
-            _PARTS[mark.name]
-            for mark in self._marks
-            if mark.name in _PARTS and mark.place == event.place and _contains(mark, event)
-        )
-        return next(parts, None)
+    def _on_device(self, event: Event, start_s: float, finish_s: float) -> Span:
+        launch = self.launches.get(event["args"].get("correlation"))
+        phase, device = launch.phase if launch else self.phase, f"cuda:{event['args']['device']}"
+        moved, row = self._moved(event, phase), Row(device, f"stream {event['args']['stream']}")
+        doing, computes = (Doing.COMPUTE, device) if moved is None else (Doing.MOVE, None)
+        return Span(event["name"], doing, row, start_s, finish_s, phase, computes, moved=moved)
 
-    def _launch_of(self, event: ProfiledEvent) -> ProfiledEvent | None:
-        return None if event.launch is None else self._launches.get(event.launch)
+    def _moved(self, event: Event, phase: str) -> Moved | None:
+        """Return what a copy or an NCCL kernel carries, None for another kernel.
 
-    def _device_span(self, event: ProfiledEvent) -> Span:
-        launch = self._launch_of(event)
-        phase = self._phase_at(launch.start_s if launch else event.start_s)
-        device = f"cuda:{event.device}"
-        moved = _moved_on_device(event, phase, is_staged=self._is_staged)
-        return Span(
-            name=event.name,
-            doing=Doing.COMPUTE if moved is None else Doing.MOVE,
-            rows=(self._rows.of(device, f"stream {event.place}"),),
-            start=event.start_s,
-            finish=event.start_s + event.length_s,
-            phase=phase,
-            device=device if moved is None else None,
-            moved=moved,
-        )
-
-    def _with_causes(self, found: Sequence[tuple[Span, ProfiledEvent | None]]) -> list[Span]:
-        """Return the spans, sorted by start, each with the one span that it most likely waited for.
-
-        A span on a device comes with its launch, if the profiler recorded that.
+        If devices send to each other by way of the host, a copy from there may be of anything.
         """
-        spans = [span for span, _ in found]
-        ended = _Ended(spans)
-        last: dict[int, int] = {}
-        caused = []
-        for i, (span, launch) in enumerate(found):
-            before = last.get(span.rows[0])
-            ready_s = spans[before].finish if before is not None else 0.0
-            if launch is not None and launch.start_s >= ready_s:
-                ready_s, before = launch.start_s, last.get(self._rows.of(HOST_GROUP, thread_name(launch.place)))
-            if before is None or span.start - ready_s > _GAP_S:
-                before = ended.last_before(i)
-            caused.append(replace(span, before=() if before is None else (before,)))
-            last[span.rows[0]] = i
-        return caused
-
-
-class _Ended:
-    """Finds the span that ended last before another one starts. `spans` are sorted by start."""
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        self._spans = spans
-        self._order = sorted(range(len(spans)), key=lambda i: spans[i].finish)
-        self._finishes = [spans[i].finish for i in self._order]
-
-    def last_before(self, i: int) -> int | None:
-        """Return its position, None if there is none."""
-        place = bisect_right(self._finishes, self._spans[i].start) - 1
-        earlier = (self._order[at] for at in range(place, -1, -1) if self._order[at] < i)
-        return next(earlier, None)
-
-
-def outermost(events: Iterable[ProfiledEvent], thread: int) -> list[ProfiledEvent]:
-    """Return the operators of a thread outside all others. `events` are sorted by start, the longest first."""
-    found: list[ProfiledEvent] = []
-    end_s = float("-inf")
-    for event in events:
-        if event.kind is ProfiledKind.OPERATOR and event.place == thread and event.start_s >= end_s:
-            found.append(event)
-            end_s = event.start_s + event.length_s
-    return found
-
-
-def _contains(outer: ProfiledEvent, inner: ProfiledEvent) -> bool:
-    return outer.start_s <= inner.start_s <= outer.start_s + outer.length_s
-
-
-def _moved_on_device(event: ProfiledEvent, phase: str, *, is_staged: bool) -> Moved | None:
-    """Return what a copy or an NCCL kernel carries, None for another kernel.
-
-    With `is_staged` devices send to each other by way of the host, so a copy from there may be of anything.
-    """
-    if event.kind is ProfiledKind.COPY:
-        if "HtoD" in event.name and phase == Phase.FORWARD and not is_staged:
+        name = event["name"]
+        if event["cat"] != _COPY:
+            carried = (moved for word, moved in _NCCL.items() if word in name)
+            return next(carried, Moved.BYTES) if name.startswith("nccl") else None
+        if "HtoD" in name and phase == Phase.FORWARD and not self.is_staged:
             return Moved.INPUTS
-        is_between = "PtoP" in event.name or is_staged
-        return Moved.GRADIENTS if is_between and phase == Phase.BACKWARD else Moved.BYTES
-    if event.name.startswith("nccl"):
-        return next((moved for word, moved in _NCCL.items() if word in event.name), Moved.BYTES)
-    return None
+        return Moved.GRADIENTS if phase == Phase.BACKWARD and ("PtoP" in name or self.is_staged) else Moved.BYTES
+
+    def _add(self, span: Span, launch: _Launch | None = None) -> None:
+        """Add a span with the one that it most likely waited for."""
+        before, ready_s = self.last.get(span.row), 0.0
+        if before is not None:
+            ready_s = self.spans[before].finish
+        if launch is not None and launch.start_s >= ready_s:
+            before, ready_s = launch.span, launch.start_s
+        if before is None or span.start - ready_s > _GAP_S:
+            earlier = bisect_right(self.ended, (span.start, len(self.spans)))
+            before = self.ended[earlier - 1][1] if earlier else None
+        self.last[span.row] = len(self.spans)
+        insort(self.ended, (span.finish, len(self.spans)))
+        self.spans.append(replace(span, before=() if before is None else (before,)))

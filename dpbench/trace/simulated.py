@@ -4,96 +4,41 @@ import re
 from collections.abc import Iterable
 
 from dpbench.records.counts import Phase
-from dpbench.records.recording import Copy, HostWait, Mark, Operator, Recording, Wait
-from dpbench.trace.timeline import Doing, Moved, RowNumbers, Span, Timeline, VariantTrace
+from dpbench.records.recording import Copy, Mark, Operator, Recording
+from dpbench.trace.timeline import Doing, Moved, Row, Span, Timeline
 
-
-def device_name(number: int) -> str:
-    return f"device {number}"
-
-
-class StreamNames:
-    """The streams of each device, numbered from 1 in the order of their first use."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, dict[int, int]] = {}
-
-    def name(self, device: int, stream: int) -> str:
-        own = self._numbers.setdefault(device, {})
-        return f"stream {own.setdefault(stream, len(own) + 1)}"
-
-
-def simulated_trace(variant: str, recording: Recording) -> VariantTrace:
-    """Return the trace of a recording. It has no step time."""
-    return VariantTrace(variant, simulated_timeline(recording))
+HOME = 0
+"""The device of the base: it gathers the outputs and sums the gradients."""
+_TO_THE_HOST = re.compile(r"copy (\d+) to host")
 
 
 def simulated_timeline(recording: Recording) -> Timeline:
     """Return the recorded operators and copies as spans of one unit each."""
-    return _Order(recording).timeline()
+    spans, places, rows, phase = list[Span](), dict[int, int](), dict[int, Row](), ""
+    order = recording.order()
+    for event in recording.events:
+        if isinstance(event, Mark):
+            phase = event.name
+        elif isinstance(event, Operator | Copy) and event.id in order:
+            before = tuple(sorted({places[earlier] for earlier in order[event.id]}))
+            times = (start := max((spans[i].finish for i in before), default=0.0)), start + 1
+            row = rows.setdefault(event.stream, _next_row(recording.streams[event.stream], rows))
+            places[event.id] = len(spans)
+            if isinstance(event, Copy):
+                source, destination = ("host" if end is None else end for end in (event.source, event.destination))
+                staged = staged_from(spans[i].name for i in before)
+                moved = moved_by(phase, event.source, event.destination, staged)
+                name = f"copy {source} to {destination}"
+                spans.append(Span(name, Doing.MOVE, row, *times, phase, None, before, *moved))
+            else:
+                spans.append(Span(event.name, Doing.COMPUTE, row, *times, phase, row.group, before))
+    return Timeline(spans, [f"device {number}" for number in sorted(set(recording.streams.values()))])
 
 
-class _Order:
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._spans: list[Span] = []
-        self._rows, self._names = RowNumbers(), StreamNames()
-        self._of_event: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._awaited: dict[int, set[int]] = {}
-        self._blocked: dict[int, set[int]] = {}
-        self._phase = ""
-
-    def timeline(self) -> Timeline:
-        for event in self._recording.events:
-            match event:
-                case Mark():
-                    self._phase = event.name
-                    self._join_threads()
-                case Wait():
-                    self._awaited.setdefault(event.stream, set()).update(self._known(event.after))
-                case HostWait():
-                    self._blocked.setdefault(event.thread, set()).update(self._known(event.after))
-                case Operator() if event.is_launched:
-                    self._add(event, Doing.COMPUTE)
-                case Copy():
-                    self._add(event, Doing.MOVE)
-        devices = sorted(set(self._recording.streams.values()))
-        return Timeline(self._rows.rows(), self._spans, [device_name(device) for device in devices])
-
-    def _join_threads(self) -> None:
-        """From here on every thread has waited for all that any of them has waited for."""
-        everything = {span for spans in self._blocked.values() for span in spans}
-        self._blocked = {0: everything} if everything else {}
-
-    def _known(self, events: Iterable[int]) -> set[int]:
-        return {self._of_event[event] for event in events if event in self._of_event}
-
-    def _add(self, event: Operator | Copy, doing: Doing) -> None:
-        blocked = self._blocked.setdefault(event.thread, set(self._blocked.get(0, ())))
-        before = self._awaited.pop(event.stream, set()) | blocked
-        if event.stream in self._last:
-            before.add(self._last[event.stream])
-        start = max((self._spans[i].finish for i in before), default=0.0)
-        device = device_name(self._recording.streams[event.stream])
-        row = self._rows.of(device, self._names.name(self._recording.streams[event.stream], event.stream))
-        if isinstance(event, Copy):
-            what, lane = moved_by(
-                self._phase, event.source, event.destination, staged_from(self._spans[i].name for i in sorted(before))
-            )
-            ends = ("host" if end is None else str(end) for end in (event.source, event.destination))
-            name = " to ".join(ends)
-            span = Span(f"copy {name}", doing, (row,), start, start + 1, self._phase, None, tuple(before), what, lane)
-        else:
-            span = Span(event.name, doing, (row,), start, start + 1, self._phase, device, tuple(before))
-        self._last[event.stream] = self._of_event[event.id] = len(self._spans)
-        self._spans.append(span)
-
-
-HOME = 0
-"""The device of the base: it gathers the outputs and sums the gradients."""
-
-_TO_THE_HOST = re.compile(r"copy (\d+) to host")
+def _next_row(device: int, rows: dict[int, Row]) -> Row:
+    """Return the row of the device's next stream. They are numbered from 1 in the order of first use."""
+    group = f"device {device}"
+    return Row(group, f"stream {1 + sum(row.group == group for row in rows.values())}")
 
 
 def staged_from(before: Iterable[str]) -> int | None:

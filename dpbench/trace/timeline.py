@@ -1,16 +1,17 @@
 """A step as spans on rows, whatever its source.
 
-A row is a thread of the host, a stream of a device, or a link. Spans of one row do not overlap::
+A row is a thread of the host or a stream of a device. Spans of one row do not overlap::
 
     main thread          [issue][issue][issue]
     device 0, stream 1          [ op 1 ]....waits....[ op 2 ]
-    link up 1                           [the gradients]
+    device 0, stream 2                  [ gradients ]
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 
 class Source(StrEnum):
@@ -39,20 +40,19 @@ class Moved(StrEnum):
     BYTES = "bytes"
 
 
-HOST_GROUP, LINK_GROUP = "host", "links"
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRow:
-    """`group` is `HOST_GROUP`, `LINK_GROUP` or a device, such as ``device 0``."""
+class Row(NamedTuple):
+    """`group` is `HOST` or one of the timeline's devices, such as ``device 0``."""
 
     group: str
     name: str
 
 
+HOST = "host"
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of work on all of its `rows`, which are positions in `Timeline.rows`.
+    """A piece of work.
 
     `start` and `finish` are in seconds, or in units if the source is simulated. `before` are positions of the spans
     that it waited for. `device` is the device that computes; on CPU lanes, the thread that computes or moves data.
@@ -61,7 +61,7 @@ class Span:
 
     name: str
     doing: Doing
-    rows: tuple[int, ...]
+    row: Row
     start: float
     finish: float
     phase: str = ""
@@ -70,27 +70,64 @@ class Span:
     moved: Moved | None = None
     lane: int | None = None
 
-    @property
-    def length(self) -> float:
-        return self.finish - self.start
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A gap in a row, from the end of one span to the start of the next, which waited for the span `cause`."""
+
+    row: Row
+    start: float
+    finish: float
+    cause: int
 
 
 @dataclass(frozen=True)
 class Timeline:
     """The spans of a step. `devices` are all devices, also those without a span."""
 
-    rows: Sequence[TraceRow]
     spans: Sequence[Span]
     devices: Sequence[str]
 
     @cached_property
-    def path(self) -> list[int]:
-        """The critical path: from the last finish back over the spans that ended last before, the first one first."""
-        return walk_back([span.finish for span in self.spans], lambda i: self.spans[i].before)
+    def rows(self) -> list[Row]:
+        """The rows as they are drawn: the host, then the devices, each in the order of first use."""
+        groups = (HOST, *self.devices)
+        return sorted(dict.fromkeys(span.row for span in self.spans), key=lambda row: groups.index(row.group))
 
     @cached_property
     def length(self) -> float:
         return max((span.finish for span in self.spans), default=0.0)
+
+    @cached_property
+    def path(self) -> list[int]:
+        """The critical path: from the last finish back over the cause of each span, the first one first."""
+        path: list[int] = []
+        at = self._last(range(len(self.spans)))
+        while at is not None:
+            path.append(at)
+            at = self._last(self.spans[at].before)
+        return path[::-1]
+
+    def _last(self, positions: Sequence[int]) -> int | None:
+        """Return the span that ends last, None for no spans."""
+        return max(positions, key=lambda i: self.spans[i].finish, default=None)
+
+    def waits(self) -> list[Wait]:
+        """Return the gaps between the spans of each thread, and of each stream that computes.
+
+        A stream also waits for its first span, but a thread only starts with it. A stream for copies that carries
+        nothing waits for nothing. Before a span that waited for nothing, or for its own row, there is no gap.
+        """
+        computes = {span.row for span in self.spans if span.doing is Doing.COMPUTE}
+        ends = dict.fromkeys(computes, 0.0)
+        waits = []
+        for span in sorted(self.spans, key=lambda span: (span.start, span.finish)):
+            cause, end = self._last(span.before), ends.get(span.row, span.start)
+            if cause is not None and span.start > end and span.row != self.spans[cause].row:
+                waits.append(Wait(span.row, end, span.start, cause))
+            if span.row in computes or span.row.group == HOST:
+                ends[span.row] = span.finish
+        return waits
 
 
 @dataclass(frozen=True)
@@ -115,46 +152,3 @@ class Trace:
     source: Source
     title: str
     variants: Sequence[VariantTrace]
-    notes: tuple[str, ...] = ()
-
-
-def walk_back(finishes: Sequence[float], before: Callable[[int], Collection[int]]) -> list[int]:
-    """Return the path from the last finish back, the first one first. Of those `before` each, the last one is on it."""
-    at = max(range(len(finishes)), key=lambda i: finishes[i], default=None)
-    path: list[int] = []
-    while at is not None:
-        path.append(at)
-        at = max(before(at), key=lambda i: finishes[i], default=None)
-    return path[::-1]
-
-
-class RowNumbers:
-    """The rows of a timeline while it is built, in the order of their first use."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[TraceRow, int] = {}
-
-    def of(self, group: str, name: str) -> int:
-        """Return the position of this row, new or not."""
-        return self._numbers.setdefault(TraceRow(group, name), len(self._numbers))
-
-    def rows(self) -> tuple[TraceRow, ...]:
-        return tuple(self._numbers)
-
-
-def sorted_rows(timeline: Timeline) -> list[int]:
-    """Return the positions of the rows as they are drawn: host, devices, links. Threads are in order of first use."""
-    places = {HOST_GROUP: -1, **{device: number for number, device in enumerate(timeline.devices)}}
-    last = len(timeline.devices)
-
-    def place(number: int) -> tuple[int, list[tuple[int, str]]]:
-        row = timeline.rows[number]
-        return places.get(row.group, last), [] if row.group == HOST_GROUP else natural(row.name)
-
-    return sorted(range(len(timeline.rows)), key=place)
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts ``stream 2`` before ``stream 10``."""
-    words = name.replace(".", " ").split()
-    return [(int(word), "") if word.isascii() and word.isdigit() else (-1, word) for word in words]

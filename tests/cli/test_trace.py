@@ -34,7 +34,8 @@ def test_the_terminal_names_both_files_and_they_are_well_formed(call, tmp_path):
     (picture,) = (tmp_path / "made" / "here").glob("trace-*.svg")
     (events,) = (tmp_path / "made" / "here").glob("trace-*.perfetto.json")
     assert code == 0
-    assert "critical path of naive" in out
+    assert "naive: " in out
+    assert "critical path, " in out
     assert "mlp/tiny on sim*2, batch 8" in out
     assert str(picture.relative_to(tmp_path)) in err
     assert str(events.relative_to(tmp_path)) in err

@@ -43,10 +43,10 @@ def all_pairs(devices, kind):
 def test_a_projected_product_and_add_reach_the_measured_rates(described):
     machine = described(machine_of())
     device = machine.device
-    assert (machine.devices, machine.ring, device.memory_bytes) == (1, None, 2**34)
-    reached = device.peaks["float32"].mid * device.flop_efficiency[Kind.MATMUL].mid
-    assert (reached, device.peaks["tf32"].mid / device.peaks["float32"].mid) == (about(1e13), about(5))
-    assert device.bandwidth.mid * device.byte_efficiency[Kind.ELEMENTWISE].mid == about(1e12)
+    assert (machine.devices, machine.ring, device.memory.mid) == (1, None, 2**34)
+    reached = device.peak["float32"].mid * device.efficiency.flop[Kind.MATMUL].mid
+    assert (reached, device.peak["tf32"].mid / device.peak["float32"].mid) == (about(1e13), about(5))
+    assert device.bandwidth.mid * device.efficiency.byte[Kind.ELEMENTWISE].mid == about(1e12)
     assert (device.gap.low, device.gap.mid, device.gap.high) == (about(1.84e-6), about(2e-6), about(2.16e-6))
     assert "measured by dpbench doctor 2026-11-23 on Wizard 9000 with torch 2.13.0" in device.bandwidth.source
     assert machine.notes[0] == "1 x Wizard 9000; a CPU; measured on 2026-11-23"
@@ -55,9 +55,9 @@ def test_a_projected_product_and_add_reach_the_measured_rates(described):
 
 def test_two_devices_behind_pcie(described):
     machine = described(machine_of(2))
-    assert set(machine.kinds) == {"pcie"}
+    assert {name.partition(".")[0] for name in machine.links} == {"pcie"}
     assert machine.routes[0, 1] == ("pcie.0.up", "pcie.1.down")
-    assert machine.kinds["pcie"].bandwidth.mid == about(8e9)
+    assert machine.links["pcie.0.up"].bandwidth.mid == about(8e9)
     assert machine.ring is not None
     assert (machine.ring.hop, machine.ring.bus_bandwidth.mid) == ("pcie", about(6e9))
 
@@ -65,14 +65,14 @@ def test_two_devices_behind_pcie(described):
 def test_devices_without_peer_access_copy_through_the_host(described):
     machine = described(machine_of(3, is_peer=False))
     assert "staged.0" in machine.routes[0, 1]
-    assert machine.kinds["staged"].bandwidth.mid == about(8e9)
-    assert machine.kinds["pcie4"].bandwidth.mid == about(22e9)  # not measured
+    assert machine.links["staged.0"].bandwidth.mid == about(8e9)
+    assert machine.links["pcie.0.up"].bandwidth.mid == about(22e9)  # not measured
 
 
 def test_nvlinks_of_a_mesh_share_the_rate_of_their_pair(described):
     machine = described(machine_of(3, links=("0-1 NV2", "0-2 NV1", "1-2 NV1")))
-    assert machine.kinds["nvlinkx2"].bandwidth.mid == about(8e9)
-    assert machine.kinds["nvlink"].bandwidth.mid == about(4e9)
+    assert machine.links["nvlink.0-1"].bandwidth.mid == about(8e9)
+    assert machine.links["nvlink.0-2"].bandwidth.mid == about(4e9)
     assert machine.ring is not None
     assert machine.ring.hop == "nvlink"
 
@@ -80,14 +80,14 @@ def test_nvlinks_of_a_mesh_share_the_rate_of_their_pair(described):
 def test_more_links_than_a_device_has_end_at_a_switch(described):
     machine = described(machine_of(3, links=all_pairs(3, "NV18")))
     assert machine.routes[0, 2] == ("nvswitch.0.out", "nvswitch.2.in")
-    assert machine.kinds["nvlinkx1"].bandwidth.mid == about(8e9)
+    assert machine.links["nvswitch.0.out"].bandwidth.mid == about(8e9)
     assert described(machine_of(4, links=all_pairs(4, "NV6"))).routes[0, 2] == ("nvlink.0-2",)
 
 
 def test_a_ring_is_over_pcie_if_nvlinks_join_pairs_alone(described):
     machine = described(machine_of(4, links=("0-1 NV4", "0-2 SYS", "2-3 NV4"), copy_pair=(2, 3)))
     assert (machine.routes[2, 3], machine.ring.hop) == (("nvlink.2-3",), "pcie")
-    assert machine.kinds["nvlinkx4"].bandwidth.mid == about(8e9)
+    assert machine.links["nvlink.2-3"].bandwidth.mid == about(8e9)
 
 
 def test_without_nccl_the_ring_is_a_share_of_one_link(described):

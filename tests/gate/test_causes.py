@@ -10,8 +10,7 @@ from dpbench.gate.counters import kind_of
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.sides import Sides
 from dpbench.processes.messages import CountJob, CountJobs, CountRecords
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.records.details import Detail, Place
+from dpbench.records.counts import CountRecord, Counts, Detail, Phase, PhaseCounts, Place
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.records.making import ENVIRONMENT

@@ -3,8 +3,7 @@
 import pytest
 
 from dpbench.gate.history import Point, Series, series_of
-from dpbench.records.device_summary import TELEMETRY
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Record
 from tests.gate.making_history import line, series, times
 from tests.records.making import ENVIRONMENT, METRICS, case, failed, ok

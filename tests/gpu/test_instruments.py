@@ -14,7 +14,7 @@ from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
 from dpbench.processes.launch import launch
-from dpbench.records.device_summary import TELEMETRY
+from dpbench.records.readings import TELEMETRY
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
 
 pytestmark = pytest.mark.gpu

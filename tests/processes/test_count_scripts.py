@@ -8,8 +8,9 @@ import psutil
 import pytest
 import torch
 
+from dpbench.analysis.communication import communication
 from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import Part, ScriptJob, communication
+from dpbench.records.communication import Part, ScriptJob
 from tests.old_torch import HIDES_OPERATIONS, needs_operations
 
 START = """

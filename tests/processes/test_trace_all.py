@@ -6,10 +6,10 @@ from dpbench.cases.variants import VariantId
 from dpbench.processes.launch import Exit
 from dpbench.processes.messages import TraceJob, TraceRecord
 from dpbench.processes.trace_all import TRACER, trace_recorded
-from dpbench.trace.profiled import ProfiledEvent, ProfiledKind, ProfiledStep
+from dpbench.trace.timeline import VariantTrace
+from tests.trace.made import step
 
-EVENT = ProfiledEvent(name="aten::mm", kind=ProfiledKind.OPERATOR, place=0, start_s=0.0, length_s=0.5)
-STEP = ProfiledStep(events=(EVENT,), length_s=1.0, other_s=(0.25,))
+STEP = TraceRecord(trace=VariantTrace("naive", step(), 0.25, notes=("a note",))).model_dump_json().encode()
 
 
 def case(variant):
@@ -33,16 +33,15 @@ def traced(variant="naive", **fields):
 
 
 def test_the_answer_of_the_child_is_drawn():
-    found, asked = traced(record=TraceRecord(step=STEP).model_dump_json().encode())
+    found, asked = traced(record=STEP)
     assert asked == [(TRACER, case("naive"))]
-    assert found.step_s == 0.25
-    assert [span.name for span in found.timeline.spans] == ["aten::mm"]
+    assert (found.step_s, found.notes) == (0.25, ("a note",))
+    assert (tuple(found.timeline.spans), found.timeline.path) == (step().spans, step().path)
 
 
 def test_a_child_that_fails_is_a_reason():
-    assert traced(record=TraceRecord(reason="MemoryError: too large").model_dump_json().encode())[0].reason == (
-        "MemoryError: too large"
-    )
+    failed = TraceRecord(trace=VariantTrace("naive", None, reason="MemoryError: too large"))
+    assert traced(record=failed.model_dump_json().encode())[0].reason == "MemoryError: too large"
     found, _ = traced(returncode=1, tail=b"Traceback\nKeyError: 'x'\n")
     assert found.timeline is None
     assert found.reason.endswith(": KeyError: 'x'")
@@ -56,8 +55,8 @@ def test_a_variant_with_several_processes_is_not_asked_for():
 
 
 def test_what_the_plan_skipped_is_named_and_the_title_has_the_devices():
-    launch, _ = answering(record=TraceRecord(step=STEP).model_dump_json().encode())
-    one = case("single").model_copy(update={"devices": ("cpu",)})
+    launch, _ = answering(record=STEP)
+    one = case("naive").model_copy(update={"devices": ("cpu",)})
     found = trace_recorded([one], [Skip(case("torch_dp"), "needs GPUs")], launch=launch)
     assert found.title == "mlp/tiny on cpu*2, batch 8"
-    assert [(each.variant, each.reason) for each in found.variants] == [("single", None), ("torch_dp", "needs GPUs")]
+    assert [(each.variant, each.reason) for each in found.variants] == [("naive", None), ("torch_dp", "needs GPUs")]

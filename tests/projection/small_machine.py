@@ -2,12 +2,22 @@
 
 from dataclasses import replace
 
-from dpbench.projection.described.machine import Device, Host, HostCost, Kind, LinkKind, Machine, Quantity, Ring
+from dpbench.projection.described.machine import (
+    Device,
+    Efficiency,
+    Host,
+    HostCost,
+    Kind,
+    Link,
+    Machine,
+    Quantity,
+    Ring,
+)
 from dpbench.records.recording import Copy, Mark, Operator, RecordedEvent, Recording
 
 
-def about(mid: float) -> Quantity:
-    return Quantity(mid * 0.8, mid, mid * 1.25, "a test")
+def about(mid: float, unit: str = "B/s") -> Quantity:
+    return Quantity(unit=unit, low=mid * 0.8, mid=mid, high=mid * 1.25, source="a test")
 
 
 def machine(devices: int = 2, **changes: object) -> Machine:
@@ -17,25 +27,23 @@ def machine(devices: int = 2, **changes: object) -> Machine:
     for i in range(devices):
         routes[None, i], routes[i, None] = (f"down {i}",), (f"up {i}",)
         routes |= {(i, j): (f"up {i}", f"down {j}") for j in range(devices) if i != j}
-    one = about(1.0)
+    one, share = about(1.0, "ratio"), Quantity(unit="ratio", low=1.0, mid=1.0, high=1.0, source="a test")
     made = Machine(
         name="small",
         devices=devices,
         device=Device(
-            "D",
-            1e10,
-            {"float32": about(1e12), "tf32": about(4e12)},
-            about(1e12),
-            dict.fromkeys(Kind, one),
-            dict.fromkeys(Kind, one),
-            about(1e-6),
-            one,
+            name="D",
+            memory=about(1e10, "B"),
+            peak={"float32": about(1e12, "FLOP/s"), "tf32": about(4e12, "FLOP/s")},
+            bandwidth=about(1e12),
+            efficiency=Efficiency(flop=dict.fromkeys(Kind, share), byte=dict.fromkeys(Kind, share)),
+            gap=about(1e-6, "s"),
+            factor=one,
         ),
-        host=Host("H", {cost: about(1e-6) for cost in HostCost}, one),
-        links={name: "wire" for pair in ports for name in pair},
-        kinds={"wire": LinkKind(about(1e10), about(1e-6))},
+        host=Host(name="H", costs={cost: about(1e-6, "s") for cost in HostCost}, factor=one),
+        links={name: Link(bandwidth=about(1e10), latency=about(1e-6, "s")) for pair in ports for name in pair},
         routes=routes,
-        ring=Ring(about(1e10), "pcie", about(1e-5), about(1e-6), about(1e-5)),
+        ring=Ring(about(1e10), "pcie", about(1e-5, "s"), about(1e-6, "s"), about(1e-5, "s")),
     )
     return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
 

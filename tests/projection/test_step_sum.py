@@ -39,6 +39,10 @@ def ms(found):
     return {part.name: pytest.approx(1e3 * seconds, abs=0.02) for part, seconds in found.parts.items()}
 
 
+def faster(part, bandwidth):
+    return part.model_copy(update={"bandwidth": about(bandwidth)})
+
+
 def test_one_device_computes_and_does_nothing_else():
     found = summed(SINGLE, ONE)
     assert ms(found) == {"COMPUTE": 31}
@@ -52,8 +56,8 @@ def test_the_measured_step_of_one_device_sets_the_speed():
 
 
 def test_formats_have_their_own_peaks_and_speeds():
-    peaks = {**machine().device.peaks, "bfloat16": about(8e12)}
-    described = replace(machine(), device=replace(machine().device, peaks=peaks))
+    peak = {**machine().device.peak, "bfloat16": about(8e12, "FLOP/s")}
+    described = replace(machine(), device=machine().device.model_copy(update={"peak": peak}))
     assert ms(summed(SINGLE, ONE, math="tf32")) == {"COMPUTE": 8.5}
     assert ms(summed(SINGLE, ONE, math="tf32", fitted=Fitted(speed_tf32=2))) == {"COMPUTE": 17}
     cast = 6 * MODEL.parameter_bytes / 4 / 1e12 * 1e3
@@ -67,6 +71,7 @@ def test_stock_hides_neither_weights_nor_gradients():
     assert ms(found) == {"INPUT": 1, "COMPUTE": 32, "WEIGHTS": 4, "GRADIENTS": 4, "OUTPUTS": 0.2}
     assert found.hidden_s == 0
     assert found.communication_s == pytest.approx(8.2e-3, rel=1e-2)
+    assert ms(summed(VariantId("floor"), lanes(sent))) == ms(found)
 
 
 def test_tuned_hides_all_but_the_first_and_the_last_piece():
@@ -95,8 +100,8 @@ def test_a_star_loads_one_link_and_a_chain_has_more_hops():
 def test_devices_behind_one_uplink_share_it():
     described = machine(3)
     routes = {**described.routes, (0, 1): ("up 0", "uplink"), (0, 2): ("up 0", "uplink")}
-    shared = replace(described, routes=routes, links={**described.links, "up 0": "wide", "uplink": "wire"})
-    shared = replace(shared, kinds={**shared.kinds, "wide": replace(shared.kinds["wire"], bandwidth=about(1e12))})
+    wide, wire = faster(described.links["up 0"], 1e12), described.links["up 0"]
+    shared = replace(described, routes=routes, links={**described.links, "up 0": wide, "uplink": wire})
     assert ms(summed(STOCK, lanes({("weights", 0, i): [10**7] for i in (1, 2)}, 3), shared))["WEIGHTS"] == 2
 
 
@@ -118,7 +123,7 @@ def test_ddp_exposes_its_buffers_and_its_last_bucket():
 
 
 def test_several_machines_have_far_steps():
-    ring = replace(machine(4).ring, machines=2, far_step=about(1.0))
+    ring = replace(machine(4).ring, machines=2, far_step=about(1.0, "s"))
     assert summed(DDP, ONE, replace(machine(4), ring=ring), bucket_bytes=MIB).parts[Part.GRADIENTS] > 2
 
 
@@ -175,12 +180,12 @@ def test_a_faster_machine_never_takes_longer(variant):
     counts = ONE if variant is DDP else lanes(sent, **{"host/forward/0/view": 10**5})
     plain = summed(variant, counts).step_s
     described = machine()
-    half = dict.fromkeys(HostCost, about(5e-7))
-    faster = {
-        "host": replace(described, host=replace(described.host, costs=half)),
+    half = dict.fromkeys(HostCost, about(5e-7, "s"))
+    changed = {
+        "host": replace(described, host=described.host.model_copy(update={"costs": half})),
         "ring": replace(described, ring=replace(described.ring, bus_bandwidth=about(2e10))),
-        "link": replace(described, kinds={"wire": replace(described.kinds["wire"], bandwidth=about(2e10))}),
-        "device": replace(described, device=replace(described.device, bandwidth=about(2e12))),
+        "link": replace(described, links={name: faster(link, 2e10) for name, link in described.links.items()}),
+        "device": replace(described, device=faster(described.device, 2e12)),
     }
-    assert all(summed(variant, counts, each).step_s <= plain for each in faster.values())
-    assert min(summed(variant, counts, each).step_s for each in faster.values()) < plain
+    assert all(summed(variant, counts, each).step_s <= plain for each in changed.values())
+    assert min(summed(variant, counts, each).step_s for each in changed.values()) < plain

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from dpbench.analysis.threshold import growth_over
 from dpbench.records.baseline import Figures
-from dpbench.records.threshold import Threshold, growth_over
 from dpbench.stats.rounds import Estimate
 from tests.pytest_plugin.suite import SUITE
 
@@ -62,12 +62,12 @@ def test_a_strict_comparison_passes_what_is_decided(run):
     ],
 )
 def test_the_interval_of_the_ratio_decides(now, verdict):
-    found = growth_over(figures(*now), figures(1.0, 1.0, 1.0), Threshold(median=0.05))
+    found = growth_over(figures(*now), figures(1.0, 1.0, 1.0), {"median": 0.05})
     assert [bool(found.slower), bool(found.undecided)] == [verdict == "slower", verdict == "undecided"]
 
 
 def test_both_runs_widen_the_interval_and_the_wider_one_is_named():
-    narrow, wide, limit = figures(1.1, 1.06, 1.14), figures(1.0, 0.9, 1.1), Threshold(median=0.05)
+    narrow, wide, limit = figures(1.1, 1.06, 1.14), figures(1.0, 0.9, 1.1), {"median": 0.05}
     exact = figures(1.0, 0.99, 1.01)
     assert growth_over(narrow, exact, limit).slower
     (line,) = growth_over(narrow, wide, limit).undecided

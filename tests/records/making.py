@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dpbench.cases.case import Case
 from dpbench.cases.devices import parse_devices
 from dpbench.cases.variants import VariantId
-from dpbench.records.device_summary import TELEMETRY
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record
 from dpbench.stats.least_samples import are_enough, least_seconds
 

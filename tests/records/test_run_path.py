@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records import run_path
-from dpbench.records.run_path import new_run_path
-from dpbench.records.store import Contents, Store, StoreError
+from dpbench.records import store
+from dpbench.records.store import Contents, Store, StoreError, new_run_path
 
 
 def test_names_tell_command_and_time_and_folders_are_made(tmp_path: Path) -> None:
@@ -16,12 +15,12 @@ def test_names_tell_command_and_time_and_folders_are_made(tmp_path: Path) -> Non
 
 
 def test_no_name_is_given_twice_even_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stopped(run_path.datetime):
+    class Stopped(store.datetime):
         @classmethod
         def now(cls, tz: object = None) -> "Stopped":
             return cls(2025, 1, 31, 12, 0, 0, tzinfo=tz)
 
-    monkeypatch.setattr(run_path, "datetime", Stopped)
+    monkeypatch.setattr(store, "datetime", Stopped)
     names = [new_run_path(tmp_path, "sweep").name for _ in range(3)]
     assert names == [f"sweep-20250131T120000Z{suffix}.jsonl" for suffix in ("", "-2", "-3")]
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from dpbench.analysis.answer import headline, load_warning, place
+from dpbench.analysis.compare import compare
+from dpbench.analysis.phases import Saving
 from dpbench.cases.plan import Skip
-from dpbench.records.compare import compare
-from dpbench.records.phase_parts import Saving
 from dpbench.records.readings import Reading
-from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text, load_warning
-from dpbench.report.headline import headline, place
+from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text
+from tests.analysis.test_ladder import TWO_MACHINES, on
 from tests.records.making import ENVIRONMENT, METRICS, case, failed, ok, telemetry, thin
 from tests.report.page.making_page import gpu_records, lane_records, made_case
 from tests.report.snapshots import assert_as_before, printed
-from tests.report.test_ladder import TWO_MACHINES, on
 
 
 def rounds(case, *times_s, **metrics):

@@ -1,8 +1,8 @@
 """Counts as tables and as JSON."""
 
+from dpbench.analysis.compare import compare
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
-from dpbench.records.compare import compare
 from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Environment, Outcome
 from dpbench.report.comparison import comparisons_json

@@ -36,7 +36,8 @@ def test_a_failed_rows_machine_is_that_of_its_run():
     environment = ENVIRONMENT.model_copy(update={"hostname": "box", "commit": "abc", "gpus": ("H100",)})
     bare = RECORDS[-1].model_copy(update={"environment": None})
     records = [thin(case("tuned"), 0, (0.1,), environment=environment), bare]
-    _, found = rows_of(records, RowKind.CASES)
+    measured, found = rows_of(records, RowKind.CASES)
+    assert measured["gpus"] == "H100"
     assert (found["hostname"], found["torch"], found["commit"]) == ("box", environment.torch, "abc")
     assert not found["gpus"]
     other = bare.model_copy(update={"run": "another"})

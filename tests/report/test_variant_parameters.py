@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
+from dpbench.analysis.compare import compare
 from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
 from dpbench.cases.variants import VariantId
-from dpbench.records.compare import compare
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.counts_table import counts_text

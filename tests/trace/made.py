@@ -1,30 +1,25 @@
 """Timelines made by hand, with known answers."""
 
-from dpbench.trace.timeline import HOST_GROUP, LINK_GROUP, Doing, Moved, Span, Timeline, TraceRow
+from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline
 
-ROWS = (
-    TraceRow(HOST_GROUP, "main thread"),
-    TraceRow("device 0", "stream 1"),
-    TraceRow("device 1", "stream 1"),
-    TraceRow(LINK_GROUP, "up 1"),
-)
-MAIN, ZERO, ONE, UP = range(4)
+MAIN, COPIES = Row(HOST, "main thread"), Row("device 1", "stream 2")
+ZERO, ONE = Row("device 0", "stream 1"), Row("device 1", "stream 1")
 
 
 def host(start, finish, *before, name="aten.mm.default", phase="forward"):
-    return Span(name, Doing.HOST, (MAIN,), start, finish, phase, before=before)
+    return Span(name, Doing.HOST, MAIN, start, finish, phase, before=before)
 
 
 def compute(row, start, finish, *before, phase="forward"):
-    return Span("aten.mm.default", Doing.COMPUTE, (row,), start, finish, phase, f"device {row - 1}", before)
+    return Span("aten.mm.default", Doing.COMPUTE, row, start, finish, phase, row.group, before)
 
 
-def move(start, finish, *before, moved=Moved.GRADIENTS, lane=1, rows=(UP,), phase="backward"):
-    return Span("copy 1 to 0", Doing.MOVE, rows, start, finish, phase, None, before, moved, lane)
+def move(start, finish, *before, moved=Moved.GRADIENTS, lane=1, row=COPIES, phase="backward"):
+    return Span("copy 1 to 0", Doing.MOVE, row, start, finish, phase, None, before, moved, lane)
 
 
 def timeline(*spans):
-    return Timeline(ROWS, spans, ("device 0", "device 1"))
+    return Timeline(spans, ("device 0", "device 1"))
 
 
 def step():
@@ -33,7 +28,7 @@ def step():
     main        0-1
     device 0      1-----3............18-20
     device 1      1--------4
-    up 1                   4----------18
+      copies               4----------18
     """
     return timeline(
         host(0, 1),

@@ -57,9 +57,9 @@ def test_what_nobody_computes_with_is_for_the_host():
     ]
 
 
-def test_replicas_are_named_and_small_parts_are_one_clause():
-    assert words(host(0, 98, name="replicate"), compute(ZERO, 98, 99, 0), host(99, 100, 1)) == [
-        "the host takes 98 s (98%) to make the replicas in the forward",
+def test_small_parts_are_one_clause():
+    assert words(host(0, 98), compute(ZERO, 98, 99, 0), host(99, 100, 1, phase="backward")) == [
+        "the host takes 98 s (98%) to issue the work in the forward",
         "smaller parts take 2 s",
     ]
 

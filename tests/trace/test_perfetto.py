@@ -25,7 +25,7 @@ def test_the_file_is_well_formed_and_variants_are_processes_of_their_own():
     assert faults(content) == []
     names = [e["args"]["name"] for e in content["traceEvents"] if e["name"] == "process_name"]
     assert names == [
-        f"v{number} (recorded): {group}" for number in (0, 1) for group in ("host", "device 0", "device 1", "links")
+        f"v{number} (recorded): {group}" for number in (0, 1) for group in ("host", "device 0", "device 1")
     ]
     assert len(spans_of(content)) == 2 * (5 + 3)
 
@@ -55,7 +55,7 @@ def test_spans_say_what_they_are():
     assert waits.count("waits for copy 1 to 0") == 1
     assert content["otherData"]["notes"] == ["v0: a note"]
     simulated = written(step(), source=Source.SIMULATED)["otherData"]
-    assert "an order without times" in simulated["notes"][0]
+    assert "An order without times" in simulated["notes"][0]
 
 
 def test_a_variant_without_a_timeline_is_a_note():

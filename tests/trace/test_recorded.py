@@ -2,11 +2,9 @@
 
 import pytest
 
-from dpbench.report.trace.text import description
 from dpbench.trace.critical import idle_shares, path_in_words
 from dpbench.trace.perfetto import perfetto
-from dpbench.trace.profiled import profiled_step, step_events
-from dpbench.trace.recorded import recorded_timeline, recorded_trace
+from dpbench.trace.recorded import recorded_trace, shortest_step
 from dpbench.trace.timeline import Doing, Moved, Source, Trace
 from tests.trace.trace_events import faults
 
@@ -23,9 +21,9 @@ def mark(name, start, length):
     return event("user_annotation", f"dpbench: {name}", start, length)
 
 
-def profiled(*events, nodes=(), length=1000):
+def traced(*events, nodes=(), length=1000):
     content = {"traceEvents": [{"ph": "M", "name": "x", "pid": 7}, *events, mark("step", 0, length)]}
-    return profiled_step(content, (5e-4, 4e-4, 9e-4), nodes)
+    return recorded_trace("naive", content, (5e-4, 4e-4, 9e-4), nodes)
 
 
 def shown(seconds):
@@ -52,8 +50,8 @@ LANES = (
 
 
 def test_outermost_operators_of_each_thread_are_drawn():
-    timeline = recorded_timeline(profiled(*LANES, nodes=("BroadcastBackward",)))
-    names = {timeline.rows[span.rows[0]].group for span in timeline.spans}
+    timeline = traced(*LANES, nodes=("BroadcastBackward",)).timeline
+    names = {span.row.group for span in timeline.spans}
     assert list(timeline.devices) == ["main thread", "thread 1", "thread 2"]
     assert names == set(timeline.devices)
     assert [(span.name, span.doing, span.phase) for span in timeline.spans] == [
@@ -70,7 +68,7 @@ def test_outermost_operators_of_each_thread_are_drawn():
 
 
 def test_after_a_gap_the_main_thread_waited_for_the_lane_that_ended_last():
-    timeline = recorded_timeline(profiled(*LANES, nodes=("BroadcastBackward",)))
+    timeline = traced(*LANES, nodes=("BroadcastBackward",)).timeline
     assert [timeline.spans[i].name for i in timeline.path][:3] == ["Broadcast", "aten::linear", "aten::sum"]
     words = path_in_words(timeline, shown)
     assert words[:2] == [
@@ -82,19 +80,18 @@ def test_after_a_gap_the_main_thread_waited_for_the_lane_that_ended_last():
 
 
 def test_the_step_time_is_that_without_a_profiler():
-    trace = recorded_trace("naive", profiled(*LANES))
+    trace = traced(*LANES)
     assert trace.step_s == 5e-4
     assert trace.notes[0] == "the profiled step took 2.0 times as long as a step without a profiler"
     assert faults(perfetto(Trace(Source.RECORDED, "t", [trace]))) == []
 
 
 def test_a_profiled_step_that_was_shorter_is_not_said_to_be_slowed():
-    trace = recorded_trace("naive", profiled(*LANES, length=300))
+    trace = traced(*LANES, length=300)
     assert trace.notes[0] == (
         "the profiled step took 0.6 times as long as a step without a profiler, because steps here differ by more than "
         "the profiler costs"
     )
-    assert "slow" not in description(Trace(Source.RECORDED, "t", [trace]))
 
 
 CUDA = (
@@ -117,8 +114,8 @@ CUDA = (
 
 
 def test_kernels_are_on_their_streams_and_threads_only_issue():
-    timeline = recorded_timeline(profiled(*CUDA))
-    rows = {span.name: timeline.rows[span.rows[0]] for span in timeline.spans}
+    timeline = traced(*CUDA).timeline
+    rows = {span.name: span.row for span in timeline.spans}
     assert list(timeline.devices) == ["cuda:0", "cuda:1"]
     assert (rows["gemm"].group, rows["gemm"].name) == ("cuda:0", "stream 7")
     assert (rows["aten::copy_"].group, rows["aten::copy_"].name) == ("host", "thread 1")
@@ -127,7 +124,7 @@ def test_kernels_are_on_their_streams_and_threads_only_issue():
     }
     moved = {span.name: span.moved for span in timeline.spans if span.doing is Doing.MOVE}
     assert list(moved.values()) == [Moved.GRADIENTS, Moved.PARAMETERS]
-    assert faults(perfetto(Trace(Source.RECORDED, "t", [recorded_trace("torch_dp", profiled(*CUDA))]))) == []
+    assert faults(perfetto(Trace(Source.RECORDED, "t", [traced(*CUDA)]))) == []
 
 
 def copied(name, start, stream):
@@ -137,14 +134,14 @@ def copied(name, start, stream):
 def test_a_copy_from_the_host_is_of_inputs_unless_devices_send_to_each_other_by_way_of_it():
     phases = mark("forward", 0, 400), mark("backward", 400, 500)
     first, later = copied("HtoD (Pinned -> Device)", 10, 1), copied("HtoD (Pinned -> Device)", 500, 2)
-    plain = recorded_timeline(profiled(*phases, first))
+    plain = traced(*phases, first).timeline
     assert [span.moved for span in plain.spans] == [Moved.INPUTS]
-    staged = recorded_timeline(profiled(*phases, copied("DtoH (Device -> Pinned)", 5, 3), first, later))
+    staged = traced(*phases, copied("DtoH (Device -> Pinned)", 5, 3), first, later).timeline
     assert [span.moved for span in staged.spans] == [Moved.BYTES, Moved.BYTES, Moved.GRADIENTS]
 
 
 def test_a_kernel_waits_for_its_launch_its_stream_or_what_ended_last():
-    timeline = recorded_timeline(profiled(*CUDA))
+    timeline = traced(*CUDA).timeline
     before = {span.name: [timeline.spans[i].name for i in span.before] for span in timeline.spans}
     assert before["gemm"] == ["aten::mm"]
     assert before["relu"] == ["gemm"]
@@ -152,30 +149,33 @@ def test_a_kernel_waits_for_its_launch_its_stream_or_what_ended_last():
 
 
 def test_a_queued_kernel_waits_for_the_one_before_it_although_its_launch_is_recent():
-    queued = recorded_timeline(
-        profiled(
-            event("cpu_op", "aten::mm", 10, 20),
-            event("cuda_runtime", "cudaLaunchKernel", 12, 2, correlation=1),
-            event("kernel", "one", 15, 25, thread=7, device=0, stream=7, correlation=1),
-            event("cpu_op", "aten::relu", 31, 20),
-            event("cuda_runtime", "cudaLaunchKernel", 33, 2, correlation=2),
-            event("kernel", "two", 40, 5, thread=7, device=0, stream=7, correlation=2),
-        )
-    )
+    queued = traced(
+        event("cpu_op", "aten::mm", 10, 20),
+        event("cuda_runtime", "cudaLaunchKernel", 12, 2, correlation=1),
+        event("kernel", "one", 15, 25, thread=7, device=0, stream=7, correlation=1),
+        event("cpu_op", "aten::relu", 31, 20),
+        event("cuda_runtime", "cudaLaunchKernel", 33, 2, correlation=2),
+        event("kernel", "two", 40, 5, thread=7, device=0, stream=7, correlation=2),
+    ).timeline
     assert [queued.spans[i].name for i in queued.path] == ["aten::mm", "aten::relu"]
     two = next(span for span in queued.spans if span.name == "two")
     assert [queued.spans[i].name for i in two.before] == ["one"]
 
 
+def test_marks_of_the_users_are_no_phases():
+    own = event("user_annotation", "optimiser", 0, 400)
+    assert [span.phase for span in traced(own, event("cpu_op", "aten::mm", 10, 5)).timeline.spans] == ["forward"]
+
+
 def test_a_profile_without_a_marked_step_is_refused():
     with pytest.raises(ValueError, match="no marked step"):
-        step_events({"traceEvents": [event("cpu_op", "aten::mm", 0, 1)]})
+        shortest_step({"traceEvents": [event("cpu_op", "aten::mm", 0, 1)]})
 
 
 def test_the_shortest_of_several_marked_steps_is_taken():
     steps = [mark("step", 2000 * number, length) for number, length in enumerate((900, 300, 600))]
     inside = [event("cpu_op", f"aten::op{number}", 2000 * number + 10, 5) for number in range(3)]
-    found, length_s = step_events({"traceEvents": [*steps, *inside]})
-    assert [each.name for each in found] == ["aten::op1"]
-    assert length_s == pytest.approx(300e-6)
-    assert found[0].start_s == pytest.approx(10e-6, abs=1e-9)
+    step, events = shortest_step({"traceEvents": [*steps, *inside]})
+    assert (step, events) == (steps[1], [inside[1]])
+    (span,) = recorded_trace("naive", {"traceEvents": [*steps, *inside]}, (1.0,)).timeline.spans
+    assert span.start == pytest.approx(10e-6, abs=1e-9)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpbench.trace.critical import Waiting, idle_shares, in_both, overlapped_share, total, union, waits
-from dpbench.trace.timeline import natural, sorted_rows
-from tests.trace.made import ONE, UP, ZERO, compute, host, move, step, timeline
+from dpbench.trace.critical import covered, idle_shares, overlap, overlapped_share
+from dpbench.trace.timeline import Wait
+from tests.trace.made import COPIES, MAIN, ONE, ZERO, compute, host, move, step, timeline
 
 
 def test_the_path_goes_back_over_what_ended_last():
@@ -15,27 +15,27 @@ def test_the_path_goes_back_over_what_ended_last():
 
 
 def test_a_gap_is_from_the_end_of_a_span_to_the_next_one_and_has_its_cause():
-    assert waits(step()) == [Waiting(ZERO, 0.0, 1, 0), Waiting(ONE, 0.0, 1, 0), Waiting(ZERO, 3, 18, 3)]
+    assert step().waits() == [Wait(ZERO, 0.0, 1, 0), Wait(ONE, 0.0, 1, 0), Wait(ZERO, 3, 18, 3)]
 
 
-def test_links_threads_before_their_start_and_spans_without_a_cause_have_no_gap():
-    assert waits(timeline(compute(ZERO, 5, 6))) == []
-    assert waits(timeline(move(0, 1), move(5, 6, 0))) == []
-    assert waits(timeline(compute(ZERO, 0, 3), host(3, 4, 0), host(6, 7, 1))) == []
-    assert waits(timeline(host(0, 1), compute(ZERO, 0, 6), host(6, 7, 0, 1))) == [Waiting(0, 1, 6, 1)]
+def test_copies_threads_before_their_start_and_spans_without_a_cause_have_no_gap():
+    assert timeline(compute(ZERO, 5, 6)).waits() == []
+    assert timeline(move(0, 1), move(5, 6, 0)).waits() == []
+    assert timeline(compute(ZERO, 0, 3), host(3, 4, 0), host(6, 7, 1)).waits() == []
+    assert timeline(host(0, 1), compute(ZERO, 0, 6), host(6, 7, 0, 1)).waits() == [Wait(MAIN, 1, 6, 1)]
 
 
 def test_a_stream_for_copies_alone_waits_for_nothing():
-    both = timeline(host(0, 1), move(5, 6, 0, rows=(ZERO, UP)), move(8, 9, 0, rows=(ZERO, UP)))
-    assert waits(both) == []
-    computing = timeline(host(0, 8), move(5, 6, 0, rows=(ZERO, UP)), compute(ZERO, 8, 9, 0))
-    assert [(wait.row, wait.start, wait.finish) for wait in waits(computing)] == [(ZERO, 0.0, 5), (ZERO, 6, 8)]
+    both = timeline(host(0, 1), move(5, 6, 0, row=ZERO), move(8, 9, 0, row=ZERO))
+    assert both.waits() == []
+    computing = timeline(host(0, 8), move(5, 6, 0, row=ZERO), compute(ZERO, 8, 9, 0))
+    assert [(wait.row, wait.start, wait.finish) for wait in computing.waits()] == [(ZERO, 0.0, 5), (ZERO, 6, 8)]
 
 
-def test_stretches_are_joined_and_met():
-    assert union([(3, 4), (0, 1), (1, 2), (3.5, 6), (7, 7)]) == [(0, 2), (3, 6)]
-    assert in_both([(0, 2), (3, 6)], [(1, 4), (5, 9)]) == [(1, 2), (3, 4), (5, 6)]
-    assert total([(0, 2), (3, 6)]) == 5
+def test_stretches_that_overlap_count_once():
+    assert covered([(3, 4), (0, 1), (1, 2), (3.5, 6), (7, 7)]) == 5
+    assert overlap([(0, 2), (3, 6), (3, 5)], [(1, 4), (5, 9)]) == 3
+    assert overlap([(0.1, 0.2)], [(0.2, 0.3)]) == 0
 
 
 def test_a_device_is_idle_when_it_does_not_compute():
@@ -52,9 +52,6 @@ def test_the_overlap_is_the_mean_over_the_devices():
     assert overlapped_share(timeline(compute(ZERO, 0, 1))) is None
 
 
-def test_rows_are_sorted_by_host_devices_links_and_number():
-    assert sorted_rows(step()) == [0, 1, 2, 3]
-    assert sorted(["stream 10", "stream 2", "pcie.10.up", "pcie.9.up"], key=natural) == [
-        *("pcie.9.up", "pcie.10.up"),
-        *("stream 2", "stream 10"),
-    ]
+def test_rows_are_the_host_then_the_devices_each_in_the_order_of_first_use():
+    assert step().rows == [MAIN, ZERO, ONE, COPIES]
+    assert timeline(move(0, 1), compute(ONE, 1, 2), compute(ZERO, 2, 3)).rows == [ZERO, COPIES, ONE]

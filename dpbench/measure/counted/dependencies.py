@@ -37,7 +37,7 @@ from typing import TypeGuard
 
 from dpbench.measure.simulated_counts import events_by_phase, turns_of
 from dpbench.records.counts import Dependencies, Phase
-from dpbench.records.recording import ON_THREADS, Copy, HostWait, Operator, Recording, Wait
+from dpbench.records.recording import ON_THREADS, Copy, Operator, Recording
 from dpbench.records.recording import RecordedEvent as Event
 
 Work = Operator | Copy
@@ -160,25 +160,8 @@ def _is_work(event: Event) -> TypeGuard[Work]:
 
 
 def _order(recording: Recording, data: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return for each operator and copy the ids of those that come directly before it."""
-    order: dict[int, list[int]] = {}
-    waiting: dict[int, list[int]] = {}
-    last: dict[int, int] = {}
-    host_waited: list[int] = []
-    known: dict[int, int] = {}  # for each stream, how many of the host's waits its last event has seen
-    for event in recording.events:
-        if isinstance(event, Wait):
-            waiting.setdefault(event.stream, []).extend(event.after)
-        elif isinstance(event, HostWait):
-            host_waited += event.after
-        elif _is_work(event):
-            stream = event.stream
-            before = [*data[event.id], *waiting.pop(stream, []), *host_waited[known.get(stream, 0) :]]
-            if stream in last:
-                before.append(last[stream])
-            order[event.id] = [i for i in before if i in data]
-            last[stream], known[stream] = event.id, len(host_waited)
-    return order
+    """Return for each operator and copy the ids of those that come directly before it, its `data` included."""
+    return {event: [*before, *data[event]] for event, before in recording.order().items()}
 
 
 def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[int]:

@@ -40,7 +40,7 @@ from torch.utils._pytree import tree_leaves
 
 from dpbench.measure.counted.details import place_of
 from dpbench.records.communication import Issue, Part, RankIssues
-from dpbench.records.details import Place
+from dpbench.records.counts import Place
 
 _OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "allreduce_": ("all_reduce", "allreduce", c10d.AllreduceOptions),

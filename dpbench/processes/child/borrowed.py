@@ -25,8 +25,7 @@ from dpbench.processes.child.serving import WARMUP_S, failed, pin, sender, take_
 from dpbench.processes.messages import CountJob, LockstepJob, Side
 from dpbench.processes.process_tree import die_with_parent
 from dpbench.processes.wrapper_of import built_of, scratch_of
-from dpbench.records.counts import CountRecord, Counts
-from dpbench.records.details import Detail
+from dpbench.records.counts import CountRecord, Counts, Detail
 from dpbench.records.record import Outcome
 
 _PRELOADED = {"asv": ("asv_runner.discovery", "asv.util"), "pytest": ("pytest",)}

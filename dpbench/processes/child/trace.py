@@ -5,24 +5,25 @@ python -m dpbench.processes.child.trace --record-fd N --parent-pid P
 
 from dpbench.processes.child.process import answer, loading
 from dpbench.processes.messages import TraceJob, TraceRecord
-from dpbench.trace.profiled import MARK, STEP_MARK, profiled_step
+from dpbench.trace.recorded import MARK, STEP_MARK, recorded_trace
+from dpbench.trace.timeline import VariantTrace
 
 
 def respond(text: str) -> TraceRecord:
-    return _profiled(TraceJob.model_validate_json(text))
-
-
-def _profiled(job: TraceJob) -> TraceRecord:
+    job = TraceJob.model_validate_json(text)
     with loading():
         import torch
         import torch._dynamo  # torch.optim imports it for the first optimizer
 
         from dpbench.measure.profiled_step import profile_step
+    variant = str(job.case.variant)
     try:
-        found = profile_step(job.case, MARK, STEP_MARK)
-        return TraceRecord(step=profiled_step(found.content, found.other_s, found.reduction_nodes))
+        profile = profile_step(job.case, MARK, STEP_MARK)
+        trace = recorded_trace(variant, profile.content, profile.other_s, profile.reduction_nodes)
     except (MemoryError, torch.OutOfMemoryError, ValueError, NotImplementedError) as error:
-        return TraceRecord(reason=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        trace = VariantTrace(variant, None, reason=reason)
+    return TraceRecord(trace=trace)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Machines that are only described: their files, their links, and what a collective costs on them."""
+"""Machines that are only described: their files, and the links that copies take."""

@@ -1,11 +1,16 @@
-"""A described machine: its devices, its host, and the links between them. Pure.
+"""A described machine: its devices, its host, and the links between them, as its file has them. Pure."""
 
-Every number is a `Quantity`: low, mid and high in SI units, with its source.
-"""
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from dpbench.cases.explain import nearest, one_of
+from dpbench.text.frozen import Frozen
+from dpbench.text.outside import quoted
 
 
 class Kind(StrEnum):
@@ -22,6 +27,8 @@ class Kind(StrEnum):
     MOVE = "move"
 
 
+Format = Literal["float32", "tf32", "bfloat16"]
+"""A number format of products."""
 FLOP_KINDS = (Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL)
 """The kinds whose floating-point operations are counted. The others cost their bytes alone."""
 
@@ -60,53 +67,161 @@ class HostCost(StrEnum):
     GRAPH_NODE = "graph_node"
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A positive number that is not known exactly: `low` <= `mid` <= `high`, in SI units, and its `source`."""
+# By dimension, what one of each unit is in SI.
+UNITS = {
+    "bytes": {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "bandwidth": {"B/s": 1.0, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12},
+    "flops": {"FLOP/s": 1.0, "GFLOP/s": 1e9, "TFLOP/s": 1e12},
+    "seconds": {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0},
+    "ratio": {"ratio": 1.0},
+}
+# By dimension, the least and the most in SI units: further from any machine than its numbers are uncertain.
+BOUNDS = {
+    "bytes": (1.0, 1e18),
+    "bandwidth": (1e3, 1e18),
+    "flops": (1e6, 1e24),
+    "seconds": (1e-15, 1e3),
+    "ratio": (1e-3, 1e3),
+}
+_DIMENSIONS = {unit: dimension for dimension, units in UNITS.items() for unit in units}
 
-    low: float
-    mid: float
-    high: float
-    source: str
+
+def refuse(complaint: str) -> NoReturn:
+    """Raise an error of pydantic with this text, which says what is allowed."""
+    raise PydanticCustomError("refused", "{complaint}", {"complaint": complaint})
 
 
-@dataclass(frozen=True)
-class Device:
-    """An accelerator.
+class Table(Frozen):
+    """A table of a machine's file. An unknown key is refused with the keys that are allowed."""
 
-    `peaks` are dense FLOP/s by number format: ``float32``, and ``tf32`` where it has one. `bandwidth` is of its memory,
-    in bytes/s. `flop_efficiency` and `byte_efficiency` are shares of these peaks by kind of operator. `gap` is the time
-    between two queued kernels. `factor` multiplies all times of its operators.
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, table: Any) -> Any:
+        names = one_of(cls.model_fields)
+        if not isinstance(table, dict | cls):
+            refuse(f"{quoted(table)} is not allowed; allowed: a table with {names}")
+        for key in table if isinstance(table, dict) else ():
+            if key not in cls.model_fields:
+                refuse(f"unknown key {quoted(key)}{nearest(key, cls.model_fields)}; allowed: {names}")
+        return table
+
+
+class Quantity(Table):
+    """A positive number that is not known exactly: `low` <= `mid` <= `high`, in SI units, and its `source`.
+
+    A file has ``{ low = 1, mid = 1.5, high = 3, unit = "us", source = "..." }``.
     """
 
-    name: str
-    memory_bytes: float
-    peaks: Mapping[str, Quantity]
-    bandwidth: Quantity
-    flop_efficiency: Mapping[Kind, Quantity]
-    byte_efficiency: Mapping[Kind, Quantity]
-    gap: Quantity
-    factor: Quantity
+    unit: str
+    low: float = Field(strict=True)
+    mid: float = Field(strict=True)
+    high: float = Field(strict=True)
+    source: str = Field(pattern=r"\S")
+
+    @field_validator("low", "mid", "high")
+    @classmethod
+    def _in_si(cls, number: float, info: ValidationInfo) -> float:
+        dimension = _DIMENSIONS.get(info.data.get("unit", ""))
+        if dimension is None:
+            return number  # `_of` refuses the unit
+        unit, (least, most) = UNITS[dimension][info.data["unit"]], BOUNDS[dimension]
+        least = info.data.get("mid", info.data.get("low", least))
+        if not least <= number * unit <= most:
+            refuse(f"{quoted(number)} is not allowed; allowed: {least / unit:g} to {most / unit:g}, low <= mid <= high")
+        return number * unit
+
+    def times(self, factor: float) -> "Quantity":
+        """Return the quantity times a factor."""
+        return self.model_copy(update={name: factor * getattr(self, name) for name in ("low", "mid", "high")})
 
 
-@dataclass(frozen=True)
-class Host:
+def _of(dimension: str, most: float = float("inf")) -> AfterValidator:
+    """Return a validator that refuses a quantity of another dimension, or above `most`."""
+
+    def check(quantity: Quantity) -> Quantity:
+        if quantity.unit not in UNITS[dimension]:
+            refuse(f"unit: {quoted(quantity.unit)} is not allowed; allowed: {one_of(UNITS[dimension])}")
+        if quantity.high > most:
+            refuse(f"high: {quantity.high} is not allowed; allowed: at most {most:g}")
+        return quantity
+
+    return AfterValidator(check)
+
+
+Bytes = Annotated[Quantity, _of("bytes")]
+Bandwidth = Annotated[Quantity, _of("bandwidth")]
+Flops = Annotated[Quantity, _of("flops")]
+Seconds = Annotated[Quantity, _of("seconds")]
+Ratio = Annotated[Quantity, _of("ratio")]
+Share = Annotated[Quantity, _of("ratio", most=1.0)]
+
+
+def part(kind: str) -> BeforeValidator:
+    """Return a validator that puts the part of this name in place of a text. The context has all parts by kind."""
+
+    def resolve(value: object, info: ValidationInfo) -> object:
+        known = (info.context or {}).get(kind, {})
+        if not isinstance(value, str):
+            return value
+        if value not in known:
+            allowed = f"a table, or one of {one_of(known)}"
+            refuse(f"{quoted(value)} is not allowed{nearest(value, known)}; allowed: {allowed}")
+        return {**known[value], "name": value} if kind in ("device", "host") else known[value]
+
+    return BeforeValidator(resolve)
+
+
+def _with_all(names: Collection[str]) -> AfterValidator:
+    """Return a validator that refuses a table without one of these keys."""
+
+    def check(table: dict[str, Quantity]) -> dict[str, Quantity]:
+        for name in names:
+            if name not in table:
+                refuse(f"{name} is missing; allowed: {one_of(names)}")
+        return table
+
+    return AfterValidator(check)
+
+
+class Efficiency(Table):
+    """Shares of a device's peaks and of its bandwidth, by kind of operator."""
+
+    flop: Annotated[dict[Kind, Share], _with_all(FLOP_KINDS)]
+    byte: Annotated[dict[Kind, Share], _with_all(list(Kind))]
+
+
+class Device(Table):
+    """An accelerator.
+
+    `peak` has dense FLOP/s by number format. `bandwidth` is of its memory, in bytes/s. `gap` is the time between two
+    queued kernels. `factor` multiplies all times of its operators.
+    """
+
+    name: str = "device"
+    memory: Bytes
+    peak: Annotated[dict[Format, Flops], _with_all(["float32"])]
+    bandwidth: Bandwidth
+    efficiency: Annotated[Efficiency, part("efficiency")]
+    gap: Annotated[Seconds, part("gap")]
+    factor: Annotated[Ratio, part("board")]
+
+
+class Host(Table):
     """The host of one machine. `factor` multiplies all its costs."""
 
-    name: str
-    costs: Mapping[HostCost, Quantity]
-    factor: Quantity
+    name: str = "host"
+    costs: Annotated[dict[HostCost, Seconds], _with_all(list(HostCost)), part("costs")]
+    factor: Ratio
 
 
-@dataclass(frozen=True)
-class LinkKind:
+class Link(Table):
     """`bandwidth` in bytes/s, that a copy reaches in one direction; `latency` of a copy, in seconds.
 
     A route has the largest latency of its links.
     """
 
-    bandwidth: Quantity
-    latency: Quantity
+    bandwidth: Bandwidth
+    latency: Seconds
 
 
 @dataclass(frozen=True)
@@ -118,11 +233,11 @@ class Ring:
     `base`, and `step` for each step of the ring, or `far_step` over the network, in seconds.
     """
 
-    bus_bandwidth: Quantity
+    bus_bandwidth: Bandwidth
     hop: str
-    base: Quantity
-    step: Quantity
-    far_step: Quantity
+    base: Seconds
+    step: Seconds
+    far_step: Seconds
     machines: int = 1
 
 
@@ -130,17 +245,16 @@ class Ring:
 class Machine:
     """A machine, or several equal ones.
 
-    `devices` is the number of devices of all machines together. `links` maps the name of each direction
-    of a link to one of `kinds`, whose links share their parameters. `routes` maps a pair (source, destination) to the
-    links that a copy takes; None stands for the host. `ring` is None for a single device.
+    `devices` is the number of devices of all machines together. `links` has each direction of a link by its name.
+    `routes` maps a pair (source, destination) to the links that a copy takes; None stands for the host. `ring` is None
+    for a single device.
     """
 
     name: str
     devices: int
     device: Device
     host: Host
-    links: Mapping[str, str]
-    kinds: Mapping[str, LinkKind]
+    links: Mapping[str, Link]
     routes: Mapping[tuple[int | None, int | None], tuple[str, ...]]
     ring: Ring | None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()

@@ -11,32 +11,70 @@ host memory, at the speed of the link ``staged``, one for each source device. Ea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated
 
-from dpbench.projection.described.machine import LinkKind, Quantity
+from pydantic import Field, ValidationInfo, field_validator
+
+from dpbench.projection.described.machine import Link, Table, refuse
+from dpbench.text.outside import quoted
 
 Place = int | None
 Routes = dict[tuple[Place, Place], tuple[str, ...]]
+_Whole = Annotated[int, Field(strict=True)]
+_Devices = Annotated[_Whole, Field(ge=1, le=64)]
+_LinkCount = Annotated[_Whole, Field(ge=1, le=36)]
+_Groups = list[list[_Whole]]
+_Joined = list[tuple[_Whole, _Whole, _LinkCount]]
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Table):
     """How the devices of one machine are joined, and how many such machines there are.
 
     `switches` has the devices of each PCIe switch; a device on a root port has a switch of its own. `sockets` has the
-    switches of each CPU socket. `nvlinks` counts the links between pairs of devices, smaller index first. `ports` is
-    the number of links from each device to NVSwitch, 0 without one. `kinds` has the link kind for each of ``pcie``,
-    ``uplink``, ``socket``, ``nvlink``, ``staged`` and ``network`` that the machine has.
+    switches of each CPU socket. `nvlinks` has pairs of devices and the number of links between them. `nvswitch_links`
+    is the number of links from each device to NVSwitch, 0 without one.
     """
 
-    devices: int
-    machines: int
-    switches: tuple[tuple[int, ...], ...]
-    sockets: tuple[tuple[int, ...], ...]
-    peer: bool
-    nvlinks: Mapping[tuple[int, int], int]
-    ports: int
-    kinds: Mapping[str, str]
+    devices: _Devices
+    machines: _Devices = 1
+    switches: _Groups
+    sockets: _Groups
+    peer: Annotated[bool, Field(strict=True)]
+    nvlinks: _Joined = Field([])
+    nvswitch_links: _LinkCount = 0
+
+    @field_validator("switches", "sockets")
+    @classmethod
+    def _hold_each_once(cls, groups: _Groups, info: ValidationInfo) -> _Groups:
+        devices = info.data.get("devices", 0)
+        count = devices if info.field_name == "switches" else len(info.data.get("switches", ()))
+        if not all(groups) or sorted(member for group in groups for member in group) != list(range(count)):
+            allowed = f"lists that hold each of 0 to {count - 1} once"
+            refuse(f"{quoted(groups)} is not allowed; allowed: {allowed}")
+        return groups
+
+    @field_validator("nvlinks")
+    @classmethod
+    def _join_each_pair_once(cls, nvlinks: _Joined, info: ValidationInfo) -> _Joined:
+        devices, pairs = range(info.data.get("devices", 0)), set[frozenset[int]]()
+        for row in nvlinks:
+            pair = frozenset(row[:2])
+            if len(pair) < 2 or pair in pairs or not pair <= set(devices):
+                allowed = f"two devices of 0 to {len(devices) - 1} and their links, each pair once"
+                refuse(f"{quoted(list(row))} is not allowed; allowed: {allowed}")
+            pairs.add(pair)
+        return nvlinks
+
+    @field_validator("nvswitch_links")
+    @classmethod
+    def _is_alone(cls, ports: int, info: ValidationInfo) -> int:
+        if info.data.get("nvlinks") or info.data.get("devices") == 1:
+            refuse(f"{ports} is not allowed beside nvlinks or for one device; allowed: leave it out")
+        return ports
+
+    def links_between(self, a: int, b: int) -> int:
+        """Return the number of NVLinks between two devices of one machine."""
+        return next((count for one, other, count in self.nvlinks if {one, other} == {a, b}), 0)
 
     def switch_of(self, device: int) -> int:
         """Return the PCIe switch of a device of one machine."""
@@ -49,35 +87,22 @@ class Layout:
 
 def routes_of(layout: Layout) -> Routes:
     """Return the link names for each pair of places: devices of all machines, and None for the host of a device."""
-    total = layout.devices * layout.machines
-    routes: Routes = {}
-    for device in range(total):
-        routes[None, device] = tuple(_to_device(layout, device))
-        routes[device, None] = tuple(_from_device(layout, device))
-        for other in range(total):
-            if device != other:
-                routes[device, other] = tuple(_between(layout, device, other))
-    return routes
+    places = (None, *range(layout.devices * layout.machines))
+    return {(a, b): tuple(_route(layout, a, b)) for a in places for b in places if a != b}
 
 
-def links_of(
-    layout: Layout, routes: Routes, parts: Mapping[str, LinkKind]
-) -> tuple[dict[str, str], dict[str, LinkKind]]:
-    """Return the kind of each link by its name, and all kinds, from those of single links in `parts`.
-
-    Several NVLinks between two devices, or from one to NVSwitch, are one link with all their bandwidth: ``nvlink2x2``.
-    """
-    links, kinds = dict[str, str](), dict[str, LinkKind]()
+def links_of(layout: Layout, routes: Routes, by_role: Mapping[str, Link]) -> dict[str, Link]:
+    """Return each link by its name. Several NVLinks, between two devices or to NVSwitch, are one link."""
+    links = {}
     for name in sorted({name for route in routes.values() for name in route}):
-        role, count = role_of(name), 0
+        link, count = by_role[role_of(name)], 1
         if name.startswith("nvswitch"):
-            count = layout.ports
-        elif role == "nvlink" and (several := layout.nvlinks[_pair(layout, name)]) > 1:
-            count = several
-        links[name] = kind = layout.kinds[role] + (f"x{count}" if count else "")
-        single = parts[layout.kinds[role]]
-        kinds[kind] = LinkKind(_times(single.bandwidth, count), single.latency) if count > 1 else single
-    return links, kinds
+            count = layout.nvswitch_links
+        elif name.startswith("nvlink"):
+            a, b = (int(text) % layout.devices for text in name.partition(".")[2].split("-"))
+            count = layout.links_between(a, b)
+        links[name] = link.model_copy(update={"bandwidth": link.bandwidth.times(count)})
+    return links
 
 
 def role_of(link: str) -> str:
@@ -86,49 +111,33 @@ def role_of(link: str) -> str:
     return "nvlink" if role == "nvswitch" else role
 
 
-def _times(quantity: Quantity, count: int) -> Quantity:
-    source = f"{count} times: {quantity.source}"
-    return Quantity(count * quantity.low, count * quantity.mid, count * quantity.high, source)
-
-
-def _between(layout: Layout, source: int, destination: int) -> list[str]:
-    here, a = divmod(source, layout.devices)
-    there, b = divmod(destination, layout.devices)
+def _route(layout: Layout, source: Place, destination: Place) -> list[str]:
+    up, down = _uplinks(layout, source, "up"), _uplinks(layout, destination, "down")[::-1]
+    if source is None or destination is None:
+        return up + down
+    (here, a), (there, b) = divmod(source, layout.devices), divmod(destination, layout.devices)
     if here != there:
-        network = [f"network.{here}.out", f"network.{there}.in"]
-        return _from_device(layout, source) + network + _to_device(layout, destination)
-    if (min(a, b), max(a, b)) in layout.nvlinks:
+        between = [f"network.{here}.out", f"network.{there}.in"]
+    elif layout.links_between(a, b):
         return [f"nvlink.{source}-{destination}"]
-    if layout.ports:
+    elif layout.nvswitch_links:
         return [f"nvswitch.{source}.out", f"nvswitch.{destination}.in"]
-    if not layout.peer:
-        return [*_from_device(layout, source), f"staged.{source}", *_to_device(layout, destination)]
-    from_switch, to_switch = layout.switch_of(a), layout.switch_of(b)
-    if from_switch == to_switch:
-        return [f"pcie.{source}.up", f"pcie.{destination}.down"]
-    from_socket, to_socket = layout.socket_of(from_switch), layout.socket_of(to_switch)
-    sockets = len(layout.sockets)
-    cross = [f"socket.{here * sockets + from_socket}-{here * sockets + to_socket}"] if from_socket != to_socket else []
-    return _from_device(layout, source) + cross + _to_device(layout, destination)
+    elif not layout.peer:
+        between = [f"staged.{source}"]
+    elif (switch := layout.switch_of(a)) == (other := layout.switch_of(b)):
+        return [up[0], down[-1]]
+    else:
+        one, two = (here * len(layout.sockets) + layout.socket_of(behind) for behind in (switch, other))
+        between = [f"socket.{one}-{two}"] if one != two else []
+    return [*up, *between, *down]
 
 
-def _from_device(layout: Layout, device: int) -> list[str]:
-    return [f"pcie.{device}.up", *(f"{uplink}.up" for uplink in _uplink(layout, device))]
-
-
-def _to_device(layout: Layout, device: int) -> list[str]:
-    return [*(f"{uplink}.down" for uplink in _uplink(layout, device)), f"pcie.{device}.down"]
-
-
-def _uplink(layout: Layout, device: int) -> list[str]:
-    """Return the shared uplink of a device's switch. A switch with one device has none: its link is the device's."""
+def _uplinks(layout: Layout, device: Place, way: str) -> list[str]:
+    """Return the links from a device to the host's memory. A switch with one device has no link of its own."""
+    if device is None:
+        return []
     machine, local = divmod(device, layout.devices)
     switch = layout.switch_of(local)
-    alone = len(layout.switches[switch]) == 1
-    return [] if alone else [f"uplink.{machine * len(layout.switches) + switch}"]
-
-
-def _pair(layout: Layout, name: str) -> tuple[int, int]:
-    """Return the devices, within their machine, of a link named ``nvlink.9-8``."""
-    a, b = (int(text) % layout.devices for text in name.partition(".")[2].split("-"))
-    return min(a, b), max(a, b)
+    is_alone = len(layout.switches[switch]) == 1
+    shared = [] if is_alone else [f"uplink.{machine * len(layout.switches) + switch}.{way}"]
+    return [f"pcie.{device}.{way}", *shared]

@@ -16,8 +16,8 @@ from dpbench.gate.judgement import (
 from dpbench.gate.words import QUANTITIES, count, direction, growth
 from dpbench.report.gate.counters import worst_first
 from dpbench.report.table import NONE, Column, Table
-from dpbench.report.units import number, time_unit
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import number, time_unit
 
 _MOST_UPPER = 0.2
 """A rate of false alarms with a higher upper bound rests on too few gates to say something."""

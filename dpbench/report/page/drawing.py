@@ -1,27 +1,24 @@
-"""The builder of all charts: which fields of the rows are drawn, along which axes, in which colours. Vega-Lite.
+"""Charts as data: Vega-Lite in charts/*.vl.json, and what differs from machine to machine.
 
-A chart names its fields to one of these:
-
-    intervals    a row for each name: a dot with its interval, and a mark at 1
-    bars         a row for each name: bars, their labels behind them
-    cells        a map of two names, with a text in each cell
-    along        dots or lines over devices, commits or the time
-
-`columns` are those of the chart's table, by field: a tooltip has the same.
+In a file, ``"$colour"`` stands for a value that the caller gives, or that the file itself has under ``"names"``.
 """
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from dpbench.report.page.parts import Columns
-from dpbench.report.page.theme import INK, MUTED, PAPER, TWO_LINES_PX
-
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 LABEL_ROOM = 1.25
 """Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
-STEP_PX = 26
-"""The height of a row of bars or points."""
+STEP_PX, _TWO_LINES_PX = 26, 38
+"""The height of a row of bars or points, and of one whose label has two lines."""
 Spec = dict[str, Any]
+_WHOLE: Spec = {
+    "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+    "width": "container",
+    "autosize": {"type": "fit-x", "contains": "padding"},
+}
 # A variant with parameters gets a second line for them. Its first line then stands above the middle of the row.
 _ROW_AXIS = {
     "ticks": False,
@@ -29,120 +26,38 @@ _ROW_AXIS = {
     "labelExpr": "split(replace(datum.label, ']', ''), '[', 2)",
     "labelBaseline": {"condition": {"test": "indexof(datum.label, '[') >= 0", "value": "bottom"}, "value": "middle"},
 }
-NAMES_AXIS: Spec = {"labelAngle": 0, "ticks": False, "domain": False}
 
 
-def chart(*layers: Spec, height: int | Mapping[str, int]) -> Spec:
-    """Return a specification as wide as the page, without its data."""
-    size = {"width": "container", "height": height, "autosize": {"type": "fit-x", "contains": "padding"}}
-    return {"$schema": SCHEMA, **size, "layer": list(layers)}
+def drawn(chart: str, columns: Mapping[str, str], **values: object) -> Spec:
+    """Return the specification of a chart, as wide as the page and without its data. Raise KeyError without a value.
 
-
-def layer(mark: str, look: Mapping[str, object] | None = None, *, where: object = None, **channels: Any) -> Spec:
-    """Return a layer of marks. A channel that is a text is the field of its numbers; `columns` make the tooltip.
-
-    `where` is a filter of the rows.
+    `columns` are those of its table, by field: a tooltip has the same. `height` is a value unless the file has it.
     """
-    columns: Columns | None = channels.pop("columns", None)
-    encoding = {
-        name: ({"field": each} if name in ("x2", "y2", "text") else {"field": each, "type": "quantitative"})
-        if isinstance(each, str)
-        else each
-        for name, each in channels.items()
-    }
-    if columns is not None:
-        encoding["tooltip"] = [{"field": field, "title": header} for field, header in columns.items()]
-    own = {"mark": {"type": mark, **(look or {})}, "encoding": encoding}
-    return own if where is None else {**own, "transform": [{"filter": where}]}
+    spec = json.loads(_text(chart))
+    tooltip = [{"field": field, "title": header} for field, header in columns.items()]
+    given = {"rows": rows_of(), "columns": tooltip, **values}
+    return {**_WHOLE, "height": values.get("height"), **_filled(spec, spec.pop("names", {}), given)}
 
 
-def number_axis(field: str, title: str, *, log: bool = False, zero: bool = True) -> Spec:
-    """Return a channel of numbers."""
-    scale: Spec = {"type": "log", "nice": False, "padding": 12} if log else {"zero": zero, "nice": True}
-    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": {"tickCount": 6}}
+@cache
+def _text(chart: str) -> str:
+    return (files("dpbench.report.page.charts") / f"{chart}.vl.json").read_text(encoding="utf-8")
 
 
-def names_axis(field: str, title: str | None = None, *, is_sorted: bool = False, **axis: object) -> Spec:
-    """Return a channel with a place for each name, in the order of the data if it is not sorted."""
-    order = {} if is_sorted else {"sort": None}
-    return {"field": field, "type": "nominal", **order, "title": title, "axis": {**NAMES_AXIS, **axis}}
+def _filled(value: Any, own: Mapping[str, Any], given: Mapping[str, object]) -> Any:
+    """Return the value with names filled in. What the caller gives may be any text, so it stays as it is."""
+    if isinstance(value, str) and value.startswith("$"):
+        return _filled(own[value[1:]], own, given) if value[1:] in own else given[value[1:]]
+    if isinstance(value, dict):
+        return {key: _filled(each, own, given) for key, each in value.items()}
+    return [_filled(each, own, given) for each in value] if isinstance(value, list) else value
 
 
-def rows_of(field: str = "variant", **axis: object) -> Spec:
+def rows_of(field: str = "variant") -> Spec:
     """Return the y channel with a row for each value, in the order of the data."""
-    return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": {**_ROW_AXIS, **axis}}
+    return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": _ROW_AXIS}
 
 
 def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
     """Return the height of the rows of these names, with room for the parameters of variants."""
-    return {"step": max(least, TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
-
-
-def intervals(
-    x: Spec,
-    colour: Spec,
-    columns: Columns,
-    height: Mapping[str, int],
-    y: Spec | None = None,
-    *,
-    one: bool = True,
-    labels: bool = False,
-) -> Spec:
-    """Return dots in rows with the interval from `low` to `high`.
-
-    There is a mark at `one`. With `labels` each dot has its `label`::
-
-        tuned   ──●──
-        naive     ┊    ───●───
-        fsdp      ┊            ● 31.0 ▸     cut, because it would squash the others
-    """
-    y = y or rows_of()
-    written = {"align": "left", "baseline": "bottom", "dy": -6, "dx": 4, "color": INK, "fontSize": 11}
-    layers = [
-        layer("rule", {"strokeWidth": 3}, y=y, x="low", x2="high", color=colour),
-        layer("point", {"size": 110}, y=y, x=x, color=colour, columns=columns),
-    ]
-    if one:
-        layers.insert(0, layer("rule", {"strokeDash": [4, 3], "color": MUTED}, x={"datum": 1.0}))
-    if labels:  # the first of both is wider: it clears the dashed line behind the text
-        looks = ({**written, "stroke": PAPER, "strokeWidth": 3}, written)
-        layers += [layer("text", look, y=y, x=x, text="label") for look in looks]
-    return chart(*layers, height=height)
-
-
-def bars(x: Spec, colour: Spec, columns: Columns, height: Mapping[str, int], *layers: Spec, **more: Any) -> Spec:
-    """Return bars in rows, below other layers. `more` are further channels, and the mark's `look`."""
-    look = {"height": {"band": 0.6}, **more.pop("look", {})}
-    own = layer("bar", look, **{"y": rows_of(), **more}, x=x, color=colour, columns=columns)
-    return chart(own, *layers, height=height)
-
-
-def bar_labels(x: str) -> tuple[Spec, Spec]:
-    """Return the layers of the rows' `label`, behind the bars at the field `x`.
-
-    The second is not seen. It extends the x axis to the rows' field `room`.
-    """
-    label = layer("text", {"align": "left", "dx": 6, "fontSize": 11}, y=rows_of(), x=x, text="label")
-    return label, layer("point", {"color": "transparent", "size": 0, "tooltip": None}, x="room")
-
-
-def cells(
-    x: Spec, y: Spec, text: Spec, columns: Columns, *, px: int, look: Mapping[str, object], **channels: Spec
-) -> Spec:
-    """Return a rectangle for each pair of names, with the `text` channels in it."""
-    own = {"stroke": PAPER, "strokeWidth": 2, "cornerRadius": 4, **look}
-    text_look = text.pop("look", {"color": INK})
-    return chart(
-        layer("rect", own, x=x, y=y, **channels, columns=columns),
-        layer("text", text_look, x=x, y=y, **text),
-        height={"step": px},
-    )
-
-
-def strength(field: str) -> Spec:
-    """Return the channel of a cell's fill: the larger the number, the stronger."""
-    return {"field": field, "type": "quantitative", "scale": {"range": [0.06, 0.5], "zero": True}, "legend": None}
-
-
-def devices_axis() -> Spec:
-    return {"field": "devices", "type": "ordinal", "title": "devices", "axis": {"labelAngle": 0}}
+    return {"step": max(least, _TWO_LINES_PX) if any("[" in str(name) for name in names) else least}

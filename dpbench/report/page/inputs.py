@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from dpbench.cases.bounds import Items, Positive, Real
 from dpbench.cases.plan import Skip
@@ -20,6 +19,7 @@ from dpbench.gate.history import HistoryLine, read_history
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
+from dpbench.stats.rounds import Estimate
 from dpbench.text.outside import one_line, open_input, quoted, read_json, what_is_wrong
 
 
@@ -37,6 +37,10 @@ class ProjectedTime(_Loose):
     low: Positive
     mid: Positive
     high: Positive
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(self.mid, self.low, self.high)
 
 
 class ProjectedShare(_Loose):
@@ -137,27 +141,15 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
         raise PageInputError(one_line(f"{path}: {error}")) from error
 
 
-# A field that each line of the history has, and no record. In a JSON string its quotes would be escaped.
-_MARK = re.compile(rb'"base_commit"\s*:')
+# Fields that each line of the history has, or each record. In a JSON string their quotes would be escaped.
+_MARK = re.compile(rb'"(base_commit|samples_s)"\s*:')
 
 
 def _holds_gates(path: Path) -> bool:
-    """Return whether the first line that is JSON is one of a gate. Raise StoreError."""
+    """Return whether the first whole line is one of a gate. Raise StoreError."""
     try:
         with open_input(path) as lines:
-            for line in lines:
-                if _MARK.search(line):
-                    return True
-                if _is_json(line):
-                    return False
+            marks = filter(None, map(_MARK.search, lines))
+            return next((mark[1] == b"base_commit" for mark in marks), False)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    return False
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        from_json(line)
-    except ValueError:
-        return False
-    return True

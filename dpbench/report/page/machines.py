@@ -4,18 +4,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpbench.analysis.answer import circumstances, place
+from dpbench.analysis.compare import Comparison, Comparisons, compare, differences
+from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
-from dpbench.records.compare import Comparison, Comparisons, compare, differences
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Record
-from dpbench.records.summary import Summary
-from dpbench.report.headline import place
+from dpbench.report.page.drawing import Spec, drawn, row_step
 from dpbench.report.page.parts import Columns, DataRow, Panel
+from dpbench.report.page.theme import coloured, variant_colours
+from dpbench.text.outside import shortened
 
 MOST_SETTINGS = 40
 """Charts show as many settings of a machine; the raw table has all."""
+_NAMED = ("hostname", "gpus", "cpu_model")
+"""The fields of an environment that a machine's name has in any case."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ class MachineResults:
     def labels(self) -> dict[str, str]:
         """The names of the shown settings by `Case.setting`. They name what distinguishes the settings."""
         cases = [each.setting for each in self.shown]
-        return {case.setting: _label(case, cases) for case in cases}
+        more = apart({case.setting: circumstances(case) for case in cases}) if len(cases) > 1 else {}
+        return {case.setting: ", ".join(filter(None, (place(case), more.get(case.setting)))) for case in cases}
 
     @cached_property
     def main(self) -> Comparison | None:
@@ -52,29 +58,29 @@ class MachineResults:
 
     @property
     def first(self) -> str:
-        """The key of `main`."""
         return "" if self.main is None else self.main.setting.setting
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """Each case once: `single` is a row of several comparisons."""
-        rows = (row.summary for comparison in self.compared.comparisons for row in comparison.rows)
-        return list({each.case: each for each in (*rows, *self.compared.single_device_baselines)}.values())
+        return [row.summary for row in self.compared.cases]
 
     @cached_property
     def settings_by_case(self) -> dict[Case, list[str]]:
         """The shown settings that have a row of the case, by `Case.setting`. `single` is a row of several."""
-        found: dict[Case, list[str]] = {}
+        settings: dict[Case, list[str]] = {}
         for comparison in self.shown:
             for row in comparison.rows:
-                found.setdefault(row.summary.case, []).append(comparison.setting.setting)
-        return found
+                settings.setdefault(row.summary.case, []).append(comparison.setting.setting)
+        return settings
 
     @cached_property
     def variants(self) -> list[VariantId]:
         """All variants that have times, in the order of tables."""
-        timed = {summary.case.variant for summary in self.summaries if summary.step_times_s}
-        return sorted(timed, key=lambda each: each.order)
+        return sorted({each.case.variant for each in self.summaries if each.step_times_s}, key=lambda each: each.order)
+
+    def colour(self, *, legend: bool = False) -> Spec:
+        """Return the channel with a colour for each variant."""
+        return coloured("variant", variant_colours(self.variants), legend=legend)
 
     def panel(
         self,
@@ -84,11 +90,13 @@ class MachineResults:
         *,
         columns: Columns,
         rows: Mapping[str, Sequence[DataRow]] | Callable[[Comparison], Iterable[DataRow]],
-        spec: Mapping[str, object],
+        chart: str = "",
+        **values: object,
     ) -> Panel | None:
         """Return a panel with rows for each shown setting that has any; None without any.
 
-        `text` may be made of all rows, and `rows` of a setting's comparison.
+        `text` may be made of all rows, and `rows` of a setting's comparison. The chart is that of the panel's name if
+        it is not given. `values` are those of `drawn`; variants have a colour and a row each.
         """
         if callable(rows):
             rows = {each.setting.setting: list(rows(each)) for each in self.shown}
@@ -96,12 +104,20 @@ class MachineResults:
         if not rows:
             return None
         text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
+        usual = {"colour": self.colour(), "height": row_step(self.variants)}
+        spec = drawn(chart or name, columns, **usual | values)
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 
+def apart(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts by key without the parts between commas that all of them have. A single text stays whole."""
+    parts = {key: text.split(", ") for key, text in texts.items()}
+    common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    return {key: ", ".join(part for part in each if part not in common) for key, each in parts.items()}
+
+
 def _weight(comparison: Comparison) -> tuple[int, int, int]:
-    timed = sum(1 for row in comparison.rows if row.summary.step_times_s)
-    return timed, len(comparison.setting.devices), comparison.setting.batch
+    return len(comparison.fastest_first), len(comparison.setting.devices), comparison.setting.batch
 
 
 def by_machine(
@@ -115,52 +131,29 @@ def by_machine(
     A record without an environment, because it failed early, goes to the machine of its run. Skipped cases and counts
     go to the first machine.
     """
-    groups = _groups(list(records))
-    apart = list(differences([environment for environment in groups if environment is not None]))
-    skipped = list(skipped)
-    if not groups and skipped:
-        groups[None] = []
-    found = []
-    for number, (environment, own) in enumerate(groups.items()):
-        compared = compare(own, () if number else skipped, reference=reference, allow_different=True)
-        name = _name(environment, apart)
-        found.append(MachineResults(name, environment, own, compared, () if number else counts))
-    return found
-
-
-def machine_names(environments: Sequence[Environment]) -> list[str]:
-    """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
-    same: dict[str, list[Environment]] = {}
-    for environment in environments:
-        same.setdefault(_name(environment, ()), []).append(environment)
-    return [_name(each, list(differences(same[_name(each, ())]))) for each in environments]
-
-
-def _groups(records: Sequence[Record]) -> dict[Environment | None, list[Record]]:
+    records, skipped = list(records), list(skipped)
     of_run = {record.run: record.environment for record in reversed(records) if record.environment is not None}
-    groups: dict[Environment | None, list[Record]] = {}
+    groups: dict[Environment | None, list[Record]] = {} if records or not skipped else {None: []}
     for record in records:
         groups.setdefault(record.environment or of_run.get(record.run), []).append(record)
-    return groups
+    machines = []
+    for name, (environment, own) in zip(machine_names(list(groups)), groups.items(), strict=True):
+        compared = compare(own, skipped, reference=reference, allow_different=True)
+        machines.append(MachineResults(name, environment, own, compared, counts))
+        skipped, counts = [], ()
+    return machines
 
 
-def _name(environment: Environment | None, apart: Sequence[str]) -> str:
-    """Return the machine's name; `apart` are the fields that distinguish it from the others."""
-    if environment is None:
-        return "unknown machine"
+def machine_names(environments: Sequence[Environment | None]) -> list[str]:
+    """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
+    same: dict[str, list[Environment]] = {}
+    for known in filter(None, environments):
+        same.setdefault(_name(known), []).append(known)
+    return ["unknown machine" if each is None else _name(each, differences(same[_name(each)])) for each in environments]
+
+
+def _name(environment: Environment, differing: Iterable[str] = ()) -> str:
     devices = sorted(set(environment.gpus)) or [environment.cpu_model]
-    known = ("hostname", "gpus", "cpu_model")
-    values = {field: getattr(environment, field) for field in apart if field not in known}
-    more = [f"{field} {_short(value)}" for field, value in values.items() if value is not None]
+    values = {field: getattr(environment, field) for field in differing if field not in _NAMED}
+    more = [f"{field} {shortened(str(value), 12)}" for field, value in values.items() if value is not None]
     return ", ".join([f"{environment.hostname}: {', '.join(devices)}", *more])
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 12 else f"{text[:12]}…"
-
-
-def _label(case: Case, cases: Sequence[Case]) -> str:
-    axes = ("mode", "dtype", "data", "threads", "seed", "steps_per_sample")
-    differing = [axis for axis in axes if len({getattr(each, axis) for each in cases}) > 1]
-    return ", ".join([place(case), *(f"{axis.replace('_', ' ')} {getattr(case, axis)}" for axis in differing)])

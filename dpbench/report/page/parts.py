@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpbench.report.headline import Headline
+from dpbench.analysis.answer import Headline
 
 Cell = str | float | int | bool | None
 DataRow = Mapping[str, Cell]
 ALL = ""
 """The only key of a panel that offers no choice."""
-
-
 Columns = Mapping[str, str]
 """The columns of a table: the header of each field of its rows."""
 
@@ -22,9 +20,8 @@ class Panel:
 
     `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
     Panels of one `choice` on one machine change together; `chosen` is the choice's label. `first` is the key that is
-    shown at first. `text` says what
-    to look at; it is also the chart's text for readers who do not see it. `spec` is Vega-Lite without its data. A
-    folded panel has one key and no chart, and the reader opens its table.
+    shown at first. `text` says what to look at; it is also the chart's text for readers who do not see it. `spec` is
+    Vega-Lite without its data. A folded panel has one key and no chart, and the reader opens its table.
     """
 
     id: str

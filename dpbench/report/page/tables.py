@@ -1,59 +1,47 @@
-"""Tables without a chart: how cases ended, the environment, and all cases with the figures that a spreadsheet needs."""
+"""Tables without a chart: how cases ended, the environment, words, and all cases for a spreadsheet."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from dpbench.analysis.answer import ideal_in_words, place
+from dpbench.analysis.compare import Row
 from dpbench.cases.devices import short_devices
-from dpbench.records.compare import Row
+from dpbench.cases.names import FAMILIES, Family
 from dpbench.records.record import Outcome
-from dpbench.records.summary import Summary
-from dpbench.report.headline import place
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
+from dpbench.text.outside import shortened
 
 _MOST_REASONS = 200
-_MOST_LETTERS = 600
 
 
-def outcomes(machine_results: MachineResults) -> Panel | None:
+def outcomes(machine: MachineResults) -> Panel | None:
     """Return the cases that failed or were skipped, or failed in some rounds, with reasons; None without any."""
-    rows = list(_outcome_rows(machine_results))
+    rows: list[DataRow] = [
+        {
+            "variant": str(summary.case.variant),
+            "setting": place(summary.case),
+            "outcome": "some rounds failed" if summary.outcome is Outcome.OK else summary.ended,
+            "reason": shortened(summary.reason),
+        }
+        for summary in machine.summaries
+        if summary.reason is not None
+    ]
     if not rows:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
-    columns = {name: name for name in ("variant", "setting", "outcome", "reason")}
     text = f"Cases without times, and cases in which some rounds failed.{more}"
-    return Panel("outcomes", "Failed and skipped", text, columns, {ALL: rows[:_MOST_REASONS]})
+    return Panel("outcomes", "Failed and skipped", text, {name: name for name in rows[0]}, {ALL: rows[:_MOST_REASONS]})
 
 
-def environment(machine_results: MachineResults) -> Panel | None:
+def environment(machine: MachineResults) -> Panel | None:
     """Return what must be equal before times are compared; None if no record has it."""
-    if machine_results.environment is None:
+    if machine.environment is None:
         return None
-    fields = machine_results.environment.model_dump(mode="json")
-    rows: list[DataRow] = [
-        {"field": name.replace("_", " "), "value": shown_value(value)}
-        for name, value in fields.items()
-        if shown_value(value)
-    ]
+    fields = machine.environment.model_dump(mode="json").items()
+    texts = {name.replace("_", " "): shown_value(value) for name, value in fields}
+    rows: list[DataRow] = [{"field": name, "value": text} for name, text in texts.items() if text]
     text = "The machine and the versions, as the measuring processes saw them."
     return Panel("environment", "Environment", text, {"field": "field", "value": "value"}, {ALL: rows})
-
-
-def _outcome_rows(machine_results: MachineResults) -> Iterator[DataRow]:
-    for summary in machine_results.summaries:
-        if summary.reason is not None:
-            yield _outcome_row(summary)
-
-
-def _outcome_row(summary: Summary) -> DataRow:
-    reason = " ".join(str(summary.reason).split())
-    outcome = "some rounds failed" if summary.outcome is Outcome.OK else summary.outcome.replace("_", " ")
-    return {
-        "variant": str(summary.case.variant),
-        "setting": place(summary.case),
-        "outcome": outcome,
-        "reason": reason if len(reason) <= _MOST_LETTERS else f"{reason[:_MOST_LETTERS]}…",
-    }
 
 
 def shown_value(value: object) -> str:
@@ -63,6 +51,45 @@ def shown_value(value: object) -> str:
         counted = dict.fromkeys(parts)
         return ", ".join(f"{parts.count(each)} x {each}" if parts.count(each) > 1 else each for each in counted)
     return "" if value is None else str(value)
+
+
+_TERMS = {
+    "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",
+    "reference": "the variant that ratios are to: that of --reference, else torch_dp, naive or the first scheme",
+    "round": "one fresh process for each variant; its time is the median of its samples",
+    "95 % interval": "how far the figure may be off, from the spread between rounds; two variants are compared round "
+    "by round",
+    "not decided": "the interval of the ratio of two variants contains 1, so either may be the faster one",
+    "lane": "one of the devices that a variant uses, such as cuda:1; lanes of one device share it, as cpu*2 does",
+    "lag": "how much later than the fastest rank a rank ends its step",
+}
+_PHASES = {
+    "scatter": "the batch is divided, and each part is sent to its device",
+    "replicate": "parameters and buffers are sent to the other devices",
+    "parallel_apply": "all devices compute their parts of the forward",
+    "gather": "the outputs are sent to one device",
+    "reduce": "the gradients of all devices are sent and added",
+    "optimiser": "the step of the optimizer, which changes the parameters",
+    "collectives": "operations of all processes together, such as the sum of gradients in ddp",
+}
+
+
+def words(machine: MachineResults) -> Panel | None:
+    """Return the table of words, folded; None without variants that have times."""
+    if not machine.variants:
+        return None
+    settings = [comparison.setting for comparison in machine.compared.comparisons]
+    families = {setting.workload.partition("/")[0] for setting in settings}
+    meanings = {
+        **{str(variant.name): variant.name.sentence for variant in machine.variants},
+        **{f"{family}/...": f"workload; {FAMILIES[family]}" for family in Family if family in families},
+        **_TERMS,
+        "ideal, limit": ideal_in_words(settings),
+        **_PHASES,
+    }
+    rows: list[DataRow] = [{"word": word, "meaning": meaning} for word, meaning in meanings.items()]
+    columns, text = {"word": "word", "meaning": "meaning"}, "What this page means by the names in its charts."
+    return Panel("words", "Variants, phases and terms", text, columns, {ALL: rows}, is_folded=True)
 
 
 MOST_ROWS = 10_000
@@ -81,65 +108,35 @@ _COLUMNS = {
 
 
 def raw_table(machines: Sequence[MachineResults]) -> RawTable:
-    """Return the table of the first `MOST_ROWS` cases."""
-    rows: list[Sequence[Cell]] = []
-    count = 0
-    first = 0 if len(machines) > 1 else 1  # one machine needs no column
-    for machine, name in zip(machines, _short_names(machines), strict=True):
-        for row in _once(machine):
-            count += 1
-            if len(rows) < MOST_ROWS:
-                rows.append(_cells(name, row)[first:])
-    fields = list(_COLUMNS)[first:]
-    order = _what_differs_first(rows, len(fields))
-    columns = {fields[i]: _COLUMNS[fields[i]] for i in order}
-    return RawTable(columns, [[row[i] for i in order] for row in rows], count - len(rows))
+    """Return the table of the first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
+    every = [(machine.name, row) for machine in machines for row in machine.compared.cases]
+    rows = [_cells(name, row) for name, row in every[:MOST_ROWS]]
+    fields = [field for field in _COLUMNS if field != "machine" or len(machines) > 1]
+    fields.sort(key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
+    columns = {field: _COLUMNS[field] for field in fields}
+    return RawTable(columns, [[row[field] for field in fields] for row in rows], len(every) - len(rows))
 
 
-def _short_names(machines: Sequence[MachineResults]) -> list[str]:
-    """Return the names without the versions, if that tells the machines apart. A cell of six lines hides the rest."""
-    names = [machine.name for machine in machines]
-    short = [name.partition(",")[0] for name in names]
-    return short if len(set(short)) == len(short) else names
-
-
-def _what_differs_first(rows: Sequence[Sequence[Cell]], columns: int) -> list[int]:
-    """Return the places of the columns: last those that have one value, such as the workload of a comparison."""
-    same = [len(rows) > 1 and len({row[i] for row in rows}) == 1 for i in range(columns)]
-    return sorted(range(columns), key=lambda i: same[i])
-
-
-def _once(machine: MachineResults) -> Iterator[Row]:
-    """Yield a row for each case. `single` is in several comparisons; its first row has the ratio."""
-    seen = set()
-    for row in (row for comparison in machine.compared.comparisons for row in comparison.rows):
-        if row.summary.case not in seen:
-            seen.add(row.summary.case)
-            yield row
-    yield from (Row(summary) for summary in machine.compared.single_device_baselines)
-
-
-def _cells(machine: str, row: Row) -> Sequence[Cell]:
-    found, case = row.summary, row.summary.case
-    time = found.step_time_s
-    percent = row.percent_of_limit if row.percent_of_limit is not None else row.percent_of_single
-    rss = found.peak_rss_bytes.value if found.peak_rss_bytes is not None else None
-    return (
-        machine,
-        case.workload,
-        str(case.variant),
-        short_devices(case.devices),
-        case.batch,
-        str(case.mode),
-        str(case.dtype),
-        "ok, few samples" if found.thin_rounds else found.outcome.replace("_", " "),
-        *(_rounded(value, 1e3) for value in ((time.value, time.low, time.high) if time else (None, None, None))),
-        _rounded(row.ratio.times.value if row.ratio else None),
-        _rounded(percent),
-        _rounded(found.items_per_s),
-        found.rounds_ok,
-        _rounded(rss, 2**-20),
-    )
+def _cells(machine: str, row: Row) -> dict[str, Cell]:
+    summary, case, time = row.summary, row.summary.case, row.summary.step_time_s
+    return {
+        "machine": machine,
+        "workload": case.workload,
+        "variant": str(case.variant),
+        "devices": short_devices(case.devices),
+        "batch": case.batch,
+        "mode": str(case.mode),
+        "dtype": str(case.dtype),
+        "outcome": "ok, few samples" if summary.thin_rounds else summary.ended,
+        "time_ms": _rounded(time and time.value, 1e3),
+        "low_ms": _rounded(time and time.low, 1e3),
+        "high_ms": _rounded(time and time.high, 1e3),
+        "ratio": _rounded(row.ratio and row.ratio.value),
+        "percent": _rounded(row.percent),
+        "items_per_s": _rounded(summary.items_per_s),
+        "rounds": summary.rounds_ok,
+        "host_mib": _rounded(summary.peak_rss_bytes and summary.peak_rss_bytes.value, 2**-20),
+    }
 
 
 def _rounded(value: float | None, factor: float = 1.0) -> float | None:

@@ -1,4 +1,4 @@
-"""Colours and fonts of all charts.
+"""Colours of all charts. Their fonts and lines are in assets/config.json.
 
 A colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
 again.
@@ -10,7 +10,6 @@ from typing import Any
 from dpbench.cases.variants import VariantId, VariantName
 
 INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
-_FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 _SERIES = 10
 _PLACES: Mapping[str, int] = {
     VariantName.TUNED: 0,
@@ -22,44 +21,6 @@ _PLACES: Mapping[str, int] = {
 }
 """The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
-TWO_LINES_PX = 38
-"""The height of a row whose label has two lines."""
-
-CONFIG: dict[str, Any] = {
-    "background": "transparent",
-    "font": _FONT,
-    "padding": 4,
-    "view": {"stroke": None},
-    "axis": {
-        "labelColor": MUTED,
-        "titleColor": MUTED,
-        "tickColor": LINE,
-        "domainColor": LINE,
-        "gridColor": LINE,
-        "gridOpacity": 0.7,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "labelLimit": 230,
-        "labelSeparation": 8,
-    },
-    "axisY": {"labelColor": INK},
-    "legend": {
-        "labelColor": INK,
-        "titleColor": MUTED,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "orient": "bottom",
-        "columns": 5,
-        "rowPadding": 6,
-        "labelLimit": 200,
-    },
-    "text": {"color": INK, "fontSize": 12},
-    "rule": {"color": MUTED},
-    "point": {"filled": True, "size": 70, "opacity": 1},
-    "line": {"strokeWidth": 2},
-}
 
 
 def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import torch
 
 from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start
 from dpbench.measure.gpu.telemetry import mean_of_samples, nvml_telemetry, telemetry_of
-from dpbench.records.device_summary import TELEMETRY
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from tests.fakes import FakeGpu, FakeNvml, Levels, ScriptedClock
 
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION

@@ -9,8 +9,7 @@ from random import Random
 from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared, parse_devices
 from dpbench.cases.variants import VariantId
-from dpbench.records.device_summary import TELEMETRY
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
 

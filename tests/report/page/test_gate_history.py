@@ -1,6 +1,7 @@
 """The section of the gate's history, and the files that hold it."""
 
 import re
+from html import unescape
 
 import pytest
 
@@ -173,7 +174,7 @@ def test_a_bad_line_is_left_out_and_named(tmp_path, bad, reason, place):
     assert reason in note
     assert note.endswith("; 2 bad lines were left out")
     assert note.isprintable()
-    assert note in html(page_of(found)).replace("&#x27;", "'").replace("&quot;", '"')
+    assert note in unescape(html(page_of(found)))
 
 
 @pytest.mark.parametrize(

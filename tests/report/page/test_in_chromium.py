@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
-from dpbench.report.page.history.commits import of_two_commits
+from dpbench.report.page.history.records import of_two_commits
 from dpbench.report.page.inputs import PageInputs, parse_projections
 from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.commits import of_two_commits
+from dpbench.report.page.history.records import of_two_commits
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from tests.report.page.making_commits import commit, commit_records
 

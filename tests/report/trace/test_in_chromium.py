@@ -133,7 +133,7 @@ def test_texts_and_bars_are_readable_in_light_and_dark(page, dark):
     assert (paper < 0.1) is dark
     for selector, least in (
         *(("text.head", 4.5), ("text.muted", 4.5), ("text.row", 4.5), ("text.tick", 4.5)),
-        *(("rect.forward", 3), ("rect.backward", 3), ("rect.gradients", 3), ("rect.path", 3)),
+        *(("rect.forward", 3), ("rect.backward", 3), ("rect.gradients", 3), ("rect.critical-path", 3)),
     ):
         low, high = sorted([paper, luminance(colour(page, selector))])
         assert (high + 0.05) / (low + 0.05) >= least, selector

@@ -1,7 +1,6 @@
-"""The charts: pure functions from a machine's results to a panel, or None without data. Each names its fields.
+"""The charts: from a machine's results to a panel, or None without data. Each names its fields. Pure.
 
-times.py       which variant is faster, how far from the ideal, what a technique is worth, which is fastest where
-devices.py     time by phase, memory, how busy the devices are, rounds along the run
-links.py       bytes by link
+times.py       which variant is faster, how far from the ideal, what a technique is worth
+devices.py     time by phase, memory, how busy the devices are, bytes by link, rounds along the run
 projected.py   projected step times beside measured ones
 """

@@ -1,32 +1,23 @@
-"""Charts of what a step does with its devices: time by phase, memory, use, and the rounds along the run."""
+"""Charts of what a step does with its devices: time by phase, memory, use, traffic, and the rounds along the run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
+from dpbench.analysis.answer import place
+from dpbench.analysis.compare import Comparison
+from dpbench.analysis.counted import copies_by_link
+from dpbench.analysis.phases import MOVES, PhasePart, Work
 from dpbench.cases.case import Case
-from dpbench.records.compare import Comparison
-from dpbench.records.phase_parts import MOVES, PhasePart, Work, phase_parts
+from dpbench.records.counts import CountRecord
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
-from dpbench.report.page.drawing import (
-    LABEL_ROOM,
-    bar_labels,
-    bars,
-    cells,
-    chart,
-    layer,
-    names_axis,
-    number_axis,
-    row_step,
-    rows_of,
-    strength,
-)
+from dpbench.report.page.drawing import LABEL_ROOM, drawn
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import PAPER, coloured, series, shaped, variant_colours
-from dpbench.report.units import number
+from dpbench.report.page.theme import coloured, series, shaped, variant_colours
+from dpbench.text.quantities import byte_unit, number
 
 _COLOURS = {
     "scatter": series(7),
@@ -46,18 +37,14 @@ _LONGEST = 2.5
 _CUT, _DISAGREES = " ▸", " ≠"
 
 
-def phases(machine_results: MachineResults) -> Panel | None:
+def phases(machine: MachineResults) -> Panel | None:
     """Return a step's time by phase for each variant; None if no variant has phases."""
-    rows = {each.setting.setting: _phase_rows(each) for each in machine_results.shown}
+    rows = {each.setting.setting: _phase_rows(each) for each in machine.shown}
     used = {str(row["part"]) for own in rows.values() for row in own}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
-    look = {"height": {"band": 0.72}, "stroke": PAPER, "strokeWidth": 0.5}
-    x, height = number_axis("from", "ms of a step, by phase"), row_step(machine_results.variants)
-    spec = bars(x, colours, columns, height, *bar_labels("end"), x2="to", look=look)
-    return machine_results.panel(
-        "phases", "Where a step's time goes", _phases_text, columns=columns, rows=rows, spec=spec
-    )
+    title = "Where a step's time goes"
+    return machine.panel("phases", title, _phases_text, columns=columns, rows=rows, colour=colours)
 
 
 def _phases_text(every: Sequence[DataRow]) -> str:
@@ -75,17 +62,17 @@ def _phases_text(every: Sequence[DataRow]) -> str:
 
 
 def _phase_rows(comparison: Comparison) -> list[DataRow]:
-    parts = [(row.summary, phase_parts(row.summary.phases, len(row.summary.case.devices))) for row in comparison.rows]
-    totals = [sum(part.time_s for part in own) for _, own in parts if own]
+    of_rows = [(row.summary, row.summary.phases.parts(len(row.summary.case.devices))) for row in comparison.rows]
+    totals = [sum(part.time_s for part in parts) for _, parts in of_rows if parts]
     if not totals:
         return []
     most_s = _LONGEST * median(totals)
     room = LABEL_ROOM * min(most_s, max(totals)) * 1e3
-    bars: list[DataRow] = []
-    for summary, own in parts:
-        disagrees = summary.phases is not None and summary.phases.disagreeing
-        bars += _bar(str(summary.case.variant), own, most_s, _DISAGREES if disagrees else "")
-    return [{**row, "room": room} for row in bars]
+    return [
+        {**row, "room": room}
+        for summary, parts in of_rows
+        for row in _bar(str(summary.case.variant), parts, most_s, _DISAGREES if summary.phases.disagreeing else "")
+    ]
 
 
 def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> Iterator[DataRow]:
@@ -110,203 +97,182 @@ def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> 
         begin_s, end, label = end_s, None, ""
 
 
-def host_memory(machine_results: MachineResults) -> Panel | None:
+def host_memory(machine: MachineResults) -> Panel | None:
     """Return the most host memory of each variant; None if there is none."""
     text = (
         "Each process's peak since it began, summed over the processes of a case. Memory that processes share counts "
         "in each of them."
     )
-    colour = coloured("variant", variant_colours(machine_results.variants), legend=False)
-    columns, x = {"variant": "variant", "mib": "MiB"}, number_axis("mib", "MiB of host memory")
-    spec = bars(x, colour, columns, row_step(machine_results.variants))
-    return machine_results.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows, spec=spec)
+    columns = {"variant": "variant", "mib": "MiB"}
+    return machine.panel("host-memory", "Host memory", text, columns=columns, rows=_host_rows)
 
 
 def _host_rows(comparison: Comparison) -> Iterator[DataRow]:
     for summary in (row.summary for row in comparison.rows):
-        peak = None if summary.peak_rss_bytes is None else summary.peak_rss_bytes.value
-        if peak is not None:
-            yield {"variant": str(summary.case.variant), "mib": round(peak / 2**20, 1)}
+        peak = summary.peak_rss_bytes
+        if peak is not None and peak.value is not None:
+            yield {"variant": str(summary.case.variant), "mib": round(peak.value / 2**20, 1)}
 
 
 @dataclass(frozen=True)
-class _Figure:
-    """A figure of `DeviceSummary` and its header; a second one beside it in tooltip and table; both in one unit."""
+class DeviceMap:
+    """The chart of a figure of `DeviceSummary` by variant and device, and a figure beside it in its table, in one unit.
+
+    It is None if no device reports the figure.
+    """
 
     id: str
     title: str
     text: str
-    name: str
+    figure: str
     header: str
     unit: float = 1.0
-    beside: str | None = None
+    beside: str = ""
     beside_header: str = ""
 
+    def __call__(self, machine: MachineResults) -> Panel | None:
+        columns = {"variant": "variant", "device": "device", "value": self.header}
+        columns |= {"beside": self.beside_header} if self.beside else {}
+        return machine.panel(self.id, self.title, self.text, columns=columns, rows=self._rows, chart="by-device")
 
-def device_memory(machine_results: MachineResults) -> Panel | None:
-    """Return the allocators' peaks; None if no device reports one."""
-    text = (
-        "The most memory in tensors on each device during the samples, in MiB. The table has what the allocator "
-        "reserved from the device too."
+    def _rows(self, comparison: Comparison) -> Iterator[DataRow]:
+        for row in comparison.rows:
+            for device in row.summary.devices:
+                value, beside = (device.value(name) if name else None for name in (self.figure, self.beside))
+                if value is not None:
+                    yield {
+                        "variant": str(row.summary.case.variant),
+                        "device": device.device,
+                        "value": round(value / self.unit, 2),
+                        "label": number(value / self.unit),
+                        "beside": None if beside is None else round(beside / self.unit, 2),
+                    }
+
+
+DEVICE_MEMORY = DeviceMap(
+    "device-memory",
+    "Memory by device",
+    "The most memory in tensors on each device during the samples, in MiB. The table has what the allocator reserved "
+    "from the device too.",
+    *("peak_device_bytes", "MiB allocated", 2.0**20, "peak_reserved_bytes", "MiB reserved"),
+)
+_BUSY = "How busy each device was"
+_BUSY_SMS = DeviceMap(
+    "busy",
+    _BUSY,
+    "The share of busy multiprocessors during the samples, in percent. A device that idles waits for others or for "
+    "the host.",
+    *("sm_busy_percent", "% of SMs busy", 1.0, "dram_bandwidth_percent", "% of memory bandwidth"),
+)
+_KERNEL_RUNNING = DeviceMap(
+    "kernel",
+    _BUSY,
+    "The share of time in which any kernel ran, in percent. Many tiny kernels in a row make it 100.",
+    *("kernel_running_percent", "% of time with a kernel"),
+)
+TRAFFIC = tuple(
+    DeviceMap(
+        link.lower(),
+        f"Bytes over {link} by device",
+        f"What each device sent over {link} in a step, in MB. The table has what it received.",
+        *(f"{link.lower()}_sent_bytes_per_step", "MB sent a step", 1e6),
+        *(f"{link.lower()}_received_bytes_per_step", "MB received a step"),
     )
-    peaks = ("peak_device_bytes", "MiB allocated", 2.0**20, "peak_reserved_bytes", "MiB reserved")
-    return _map(machine_results, _Figure("device-memory", "Memory by device", text, *peaks))
+    for link in ("NVLink", "PCIe")
+)
 
 
-def device_use(machine_results: MachineResults) -> Panel | None:
-    """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
-    title = "How busy each device was"
-    busy = (
-        "The share of busy multiprocessors during the samples, in percent. A device that idles waits for others or for "
-        "the host."
-    )
-    kernel = "The share of time in which any kernel ran, in percent. Many tiny kernels in a row make it 100."
-    shares = ("sm_busy_percent", "% of SMs busy", 1.0, "dram_bandwidth_percent", "% of memory bandwidth")
-    return _map(machine_results, _Figure("busy", title, busy, *shares)) or _map(
-        machine_results, _Figure("kernel", title, kernel, "kernel_running_percent", "% of time with a kernel")
-    )
+def link_matrix(machine: MachineResults) -> Panel | None:
+    """Return the matrix from x to; None without counted copies."""
+    counted = {
+        f"{each.case.variant}: {place(each.case)}, {each.case.mode}, {each.case.dtype}": each for each in machine.counts
+    }
+    rows = {key: own for key, record in counted.items() if (own := list(_link_rows(record)))}
+    if not rows:
+        return None
+    columns = {"source": "from", "target": "to", "shown": "bytes", "copies": "copies"}
+    spec = drawn("links", columns)
+    text = "What goes from each device to each other in one step. Counted exactly on simulated devices, not measured."
+    labels = {key: key.replace("|", ", ") for key in rows}
+    return Panel("link-matrix", "Bytes by link", text, columns, rows, spec, "counted", labels=labels)
 
 
-def nvlink_bytes(machine_results: MachineResults) -> Panel | None:
-    """Return the bytes over NVLink; None if no device reports them."""
-    return _map(machine_results, _traffic("NVLink"))
-
-
-def pcie_bytes(machine_results: MachineResults) -> Panel | None:
-    """Return the bytes over PCIe; None if no device reports them."""
-    return _map(machine_results, _traffic("PCIe"))
-
-
-def _traffic(link: str) -> _Figure:
-    name = link.lower()
-    sent, received = f"{name}_sent_bytes_per_step", f"{name}_received_bytes_per_step"
-    text = f"What each device sent over {link} in a step, in MB. The table has what it received."
-    return _Figure(
-        name, f"Bytes over {link} by device", text, sent, "MB sent a step", 1e6, received, "MB received a step"
-    )
-
-
-def _map(machine_results: MachineResults, figure: _Figure) -> Panel | None:
-    columns = {"variant": "variant", "device": "device", "value": figure.header}
-    if figure.beside is not None:
-        columns["beside"] = figure.beside_header
-    x = names_axis("device", orient="top", labelOverlap="greedy")
-    spec = cells(
-        x, rows_of(), {"text": "label"}, columns, px=34, look={"color": series(0)}, fillOpacity=strength("value")
-    )
-
-    def rows(comparison: Comparison) -> Iterator[DataRow]:
-        return _device_rows(comparison, figure)
-
-    return machine_results.panel(figure.id, figure.title, figure.text, columns=columns, rows=rows, spec=spec)
-
-
-def _device_rows(comparison: Comparison, figure: _Figure) -> Iterator[DataRow]:
-    for summary in (row.summary for row in comparison.rows):
-        for device in summary.devices:
-            value = device.value(figure.name)
-            if value is not None:
-                beside = None if figure.beside is None else device.value(figure.beside)
-                yield {
-                    "variant": str(summary.case.variant),
-                    "device": device.device,
-                    "value": round(value / figure.unit, 2),
-                    "label": number(value / figure.unit),
-                    "beside": None if beside is None else round(beside / figure.unit, 2),
-                }
+def _link_rows(record: CountRecord) -> Iterator[DataRow]:
+    copies, sizes = copies_by_link(record.counts) if record.counts else (None, None)
+    for link, size in sorted((sizes or {}).items()):
+        source, _, target = link.partition("->")
+        if source != target:
+            unit, name = byte_unit([size])
+            shown = f"{number(size / unit)} {name}"
+            sent = (copies or {}).get(link)
+            yield {"source": source, "target": target, "mib": round(size / 2**20, 4), "shown": shown, "copies": sent}
 
 
 _MOST_POINTS = 6000
 _HEIGHT, _LOG_HEIGHT = 170, 300
 _WIDE = 8
 """On a linear axis, values that differ more leave no room between the smaller ones."""
-_CLOCK = dict.fromkeys(("hours", "minutes"), "%H:%M") | {"seconds": "%H:%M:%S", "milliseconds": "%H:%M:%S"}
-"""Vega's own format of a time has twelve hours."""
-_Values = Callable[[Record], Iterator[tuple[str, float]]]
-"""Yields pairs of device and value of a record."""
 
 
-def step_times_along(machine_results: MachineResults) -> Panel | None:
-    """Return each round's median step time; None without records."""
-    text = (
-        "Each dot is one round: a fresh process's median step. Rounds that drift or jump together point to the "
-        "machine, not to a variant."
-    )
+@dataclass(frozen=True)
+class Along:
+    """The chart of a GPU's reading in each round along the run; without a `reading`, of each round's median step.
 
-    def values(record: Record) -> Iterator[tuple[str, float]]:
-        yield "all", median(record.step_times_s) * 1e3
+    It is None without records.
+    """
 
-    return _along(
-        machine_results, "rounds", "Rounds along the run", text, axis="ms a step", values=values, may_be_log=True
-    )
+    id: str
+    title: str
+    text: str
+    axis: str
+    reading: str = ""
+    zero: bool = True
 
+    def __call__(self, machine: MachineResults) -> Panel | None:
+        by_setting: dict[str, dict[Case, list[Record]]] = {}
+        for record in machine.records:
+            if record.outcome is Outcome.OK:
+                for key in machine.settings_by_case.get(record.case, ()):
+                    by_setting.setdefault(key, {}).setdefault(record.case, []).append(record)
+        rows, text = {}, self.text
+        for key in (key for key in machine.labels if key in by_setting):
+            cases = list(by_setting[key].values())
+            # Every nth record of each case leaves about as many dots as have room. All devices of a record stay.
+            dots = sum(len(records) * len(self._values(records[0])) for records in cases)
+            step = max(1, -(-dots * len(by_setting) // _MOST_POINTS))
+            rows[key] = [row for records in cases for record in records[::step] for row in self._dots(record)]
+            if step > 1:
+                text = f"{self.text} There are too many dots, so only some are shown."
+        rows = {key: own for key, own in rows.items() if len(own) > 1}
+        columns = {"variant": "variant", "round": "round", "device": "device", "at": "began at", "value": self.axis}
+        is_log = not self.reading and _is_wide(rows)
+        look = {
+            "axis": self.axis,
+            "scale": {"type": "log", "nice": False, "padding": 12} if is_log else {"zero": self.zero, "nice": True},
+            "colour": machine.colour(legend=True),
+            "shape": shaped("variant", variant_colours(machine.variants)),
+            "height": _LOG_HEIGHT if is_log else _HEIGHT,
+        }
+        return machine.panel(self.id, self.title, text, columns=columns, rows=rows, chart="along", **look)
 
-def use_along(machine_results: MachineResults) -> Panel | None:
-    """Return the share of busy multiprocessors, or of time with a kernel."""
-    title, text = "GPU utilisation along the run", "Each dot is one GPU in one round, over the samples."
-    busy, kernel = _telemetry("sm_busy_percent"), _telemetry("kernel_running_percent")
-    return _along(machine_results, "along-busy", title, text, axis="% of SMs busy", values=busy) or _along(
-        machine_results, "along-kernel", title, text, axis="% of time with a kernel", values=kernel
-    )
+    def _values(self, record: Record) -> list[tuple[str, float]]:
+        if not self.reading:
+            return [("all", median(record.step_times_s) * 1e3)]
+        telemetry = (record.metrics.telemetry if record.metrics else None) or {}
+        known = [(device, each) for device, each in telemetry.items() if isinstance(each, DeviceTelemetry)]
+        values = [(device, getattr(each, self.reading).value) for device, each in known]
+        return [(device, value) for device, value in values if value is not None]
 
-
-def clock_along(machine_results: MachineResults) -> Panel | None:
-    """Return the GPUs' clocks."""
-    title = "GPU clock along the run"
-    text = "Each dot is one GPU in one round. A clock that falls along the run says that power or heat limits it."
-    return _along(
-        machine_results, "along-clock", title, text, axis="MHz", values=_telemetry("sm_clock_mhz"), zero=False
-    )
-
-
-def power_along(machine_results: MachineResults) -> Panel | None:
-    """Return the GPUs' power."""
-    text = "Each dot is one GPU in one round, on average over the samples."
-    return _along(
-        machine_results, "along-power", "GPU power along the run", text, axis="W", values=_telemetry("power_w")
-    )
-
-
-def _along(
-    machine_results: MachineResults,
-    name: str,
-    title: str,
-    text: str,
-    *,
-    axis: str,
-    values: _Values,
-    zero: bool = True,
-    may_be_log: bool = False,
-) -> Panel | None:
-    records: dict[str, dict[Case, list[Record]]] = {}
-    for record in machine_results.records:
-        if record.outcome is Outcome.OK:
-            for key in machine_results.settings_by_case.get(record.case, ()):
-                records.setdefault(key, {}).setdefault(record.case, []).append(record)
-    steps = {key: _step(own.values(), values, _MOST_POINTS // len(records)) for key, own in records.items()}
-    rows = {
-        key: [row for of_case in own.values() for record in of_case[:: steps[key]] for row in _dots(record, values)]
-        for key, own in records.items()
-    }
-    rows = {key: rows[key] for key in machine_results.labels if len(rows.get(key, ())) > 1}
-    colours = variant_colours(machine_results.variants)
-    columns = {"variant": "variant", "round": "round", "device": "device", "at": "began at", "value": axis}
-    time = {"title": "time of the round (UTC)", "scale": {"type": "utc"}, "axis": {"grid": False, "format": _CLOCK}}
-    is_log = may_be_log and _is_wide(rows)
-    dots = layer(
-        "point",
-        {"size": 45, "opacity": 0.85},
-        x={"field": "at", "type": "temporal", **time},
-        y=number_axis("value", axis, log=is_log, zero=zero),
-        color=coloured("variant", colours),
-        shape=shaped("variant", colours),
-        columns=columns,
-    )
-    if any(step > 1 for step in steps.values()):
-        text += " There are too many dots, so only some are shown."
-    return machine_results.panel(
-        name, title, text, columns=columns, rows=rows, spec=chart(dots, height=_LOG_HEIGHT if is_log else _HEIGHT)
-    )
+    def _dots(self, record: Record) -> Iterator[DataRow]:
+        at = datetime.fromisoformat(record.started_at).isoformat(timespec="seconds")
+        for device, value in self._values(record):
+            yield {
+                "variant": str(record.case.variant),
+                "round": record.round,
+                "device": device,
+                "at": at,
+                "value": float(f"{value:.4g}"),
+            }
 
 
 def _is_wide(rows: Mapping[str, Sequence[DataRow]]) -> bool:
@@ -315,30 +281,33 @@ def _is_wide(rows: Mapping[str, Sequence[DataRow]]) -> bool:
     return any(0 < _WIDE * min(own) < max(own) for own in values)
 
 
-def _step(records: Iterable[Sequence[Record]], values: _Values, most: int) -> int:
-    """Return n if every nth record of each case leaves about `most` dots. All rounds of a record's devices stay."""
-    dots = sum(len(own) * len(list(values(own[0]))) for own in records)
-    return max(1, -(-dots // most))
+STEP_TIMES_ALONG = Along(
+    "rounds",
+    "Rounds along the run",
+    "Each dot is one round: a fresh process's median step. Rounds that drift or jump together point to the machine, "
+    "not to a variant.",
+    "ms a step",
+)
+_DOTS = "Each dot is one GPU in one round"
+_USE = ("GPU utilisation along the run", f"{_DOTS}, over the samples.")
+_BUSY_SMS_ALONG = Along("along-busy", *_USE, "% of SMs busy", "sm_busy_percent")
+_KERNEL_RUNNING_ALONG = Along("along-kernel", *_USE, "% of time with a kernel", "kernel_running_percent")
+_CLOCK_ALONG = Along(
+    "along-clock",
+    "GPU clock along the run",
+    f"{_DOTS}. A clock that falls along the run says that power or heat limits it.",
+    *("MHz", "sm_clock_mhz", False),
+)
+_POWER_ALONG = Along("along-power", "GPU power along the run", f"{_DOTS}, on average over the samples.", "W", "power_w")
 
 
-def _dots(record: Record, values: _Values) -> Iterator[DataRow]:
-    at = datetime.fromisoformat(record.started_at).isoformat(timespec="seconds")
-    for device, value in values(record):
-        yield {
-            "variant": str(record.case.variant),
-            "round": record.round,
-            "device": device,
-            "at": at,
-            "value": float(f"{value:.4g}"),
-        }
+def _use(machine: MachineResults) -> Panel | None:
+    """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
+    return _BUSY_SMS(machine) or _KERNEL_RUNNING(machine)
 
 
-def _telemetry(name: str) -> _Values:
-    def values(record: Record) -> Iterator[tuple[str, float]]:
-        telemetry = (record.metrics.telemetry if record.metrics else None) or {}
-        for device, found in telemetry.items():
-            value = getattr(found, name).value if isinstance(found, DeviceTelemetry) else None
-            if value is not None:
-                yield device, value
+def _use_along(machine: MachineResults) -> Panel | None:
+    return _BUSY_SMS_ALONG(machine) or _KERNEL_RUNNING_ALONG(machine)
 
-    return values
+
+DOING = (_use, STEP_TIMES_ALONG, _use_along, _CLOCK_ALONG, _POWER_ALONG)

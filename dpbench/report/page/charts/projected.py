@@ -1,15 +1,15 @@
 """Projected step times with their intervals, beside what was measured."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dpbench.cases.variants import VariantName
-from dpbench.records.summary import Summary
-from dpbench.report.page.drawing import intervals, number_axis, row_step, rows_of
+from dpbench.report.page.drawing import drawn, row_step, rows_of
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series
-from dpbench.report.units import number
+from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import number
 
 _LEAST_SHARE = 0.05
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."
@@ -23,11 +23,10 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     Measured times of the same workload and batch are drawn below each variant; not those of `single`, whose batch is a
     share here.
     """
-    rows: dict[str, list[DataRow]] = {}
-    labels = {}
+    rows, labels = dict[str, list[DataRow]](), dict[str, str]()
     for projected in projected_machines:
         key = f"{projected.machine}|{projected.workload}|{projected.batch}|{projected.math}"
-        rows[key] = _rows(projected, measured)
+        rows[key] = list(_rows(projected, measured))
         labels[key] = f"{projected.machine}: {projected.workload}, batch {projected.batch}, {projected.math} math"
     every = [row for own in rows.values() for row in own]
     if not every:
@@ -36,7 +35,7 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     columns |= {"bound": "bound by", "reason": "reason"}
     colour = coloured("kind", [(_PROJECTED, series(4)), (_MEASURED, series(0))])
     height = row_step(row["row"] for row in every)
-    spec = intervals(number_axis("ms", "ms a step"), colour, columns, height, rows_of("row"), one=False)
+    spec = drawn("projected", columns, rows=rows_of("row"), colour=colour, height=height)
     text = (
         "Projected times are computed from a description of the machine, not measured on it. Their line is an "
         "interval: how far published steps are from their sums. "
@@ -47,34 +46,28 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     return Panel("projections", "Projected step times", text, columns, rows, spec, "projection", labels=labels)
 
 
-def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> list[DataRow]:
-    rows: list[DataRow] = []
+def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> Iterator[DataRow]:
+    summaries = [
+        summary
+        for results in measured
+        for summary in results.summaries
+        if (summary.case.workload, summary.case.batch) == (machine.workload, machine.batch)
+        and summary.case.variant.name is not VariantName.SINGLE
+    ]
     for variant in machine.variants:
-        rows.append(_projected(variant))
-        rows += [
-            _measured(summary)
-            for results in measured
-            for summary in results.summaries
-            if summary.step_time_s is not None
-            and str(summary.case.variant) == variant.variant
-            and summary.case.variant.name is not VariantName.SINGLE
-            and (summary.case.workload, summary.case.batch) == (machine.workload, machine.batch)
-        ]
-    return rows
+        yield _projected(variant)
+        for each in summaries:
+            if each.step_time_s is not None and str(each.case.variant) == variant.variant:
+                yield _row(variant.variant, _MEASURED, each.step_time_s)
 
 
-def _projected(projected_variant: ProjectedVariant) -> DataRow:
-    time = projected_variant.step_time_s
-    bound = [_bound(each) for each in projected_variant.bound_by if each.share >= _LEAST_SHARE]
-    return {
-        "row": projected_variant.variant,
-        "variant": projected_variant.variant,
-        "kind": _PROJECTED,
-        **_times(*((None, None, None) if time is None else (time.mid, time.low, time.high))),
-        "speed_up": "-" if projected_variant.speed_up is None else number(projected_variant.speed_up.mid),
-        "bound": ", ".join(bound[:3]) or "-",
-        "reason": projected_variant.reason or "",
-    }
+def _projected(variant: ProjectedVariant) -> DataRow:
+    time, speed_up = variant.step_time_s, variant.speed_up
+    bound = ", ".join([_bound(each) for each in variant.bound_by if each.share >= _LEAST_SHARE][:3])
+    estimate = None if time is None else time.estimate
+    speed = "-" if speed_up is None else number(speed_up.mid)
+    more = {"speed_up": speed, "bound": bound or "-", "reason": variant.reason or ""}
+    return {**_row(variant.variant, _PROJECTED, estimate), **more}
 
 
 def _bound(found: ProjectedShare) -> str:
@@ -82,16 +75,17 @@ def _bound(found: ProjectedShare) -> str:
     return found.part if found.share == 1 else f"{found.part} {found.share:.0%}"
 
 
-def _measured(summary: Summary) -> DataRow:
-    assert summary.step_time_s is not None
-    time, nothing = summary.step_time_s, {"speed_up": "-", "bound": "-", "reason": ""}
-    ends = (time.value if end is None else end for end in (time.low, time.high))
-    name = str(summary.case.variant)
-    return {"row": f"{name}, measured", "variant": name, "kind": _MEASURED, **_times(time.value, *ends), **nothing}
-
-
-def _times(mid_s: float | None, low_s: float | None, high_s: float | None) -> DataRow:
-    if mid_s is None or low_s is None or high_s is None:
-        return {"ms": None, "low": None, "high": None, "shown": "-"}
-    mid, low, high = (each * 1e3 for each in (mid_s, low_s, high_s))
-    return {"ms": mid, "low": low, "high": high, "shown": f"{number(mid)} [{number(low)}, {number(high)}]"}
+def _row(variant: str, kind: str, time: Estimate | None) -> DataRow:
+    low, high = (None, None) if time is None else (end * 1e3 for end in time.ends)
+    return {
+        "row": variant if kind == _PROJECTED else f"{variant}, {kind}",
+        "variant": variant,
+        "kind": kind,
+        "ms": None if time is None else time.value * 1e3,
+        "low": low,
+        "high": high,
+        "shown": "-" if time is None else time.text(1e-3),
+        "speed_up": "-",
+        "bound": "-",
+        "reason": "",
+    }

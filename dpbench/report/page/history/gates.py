@@ -6,7 +6,7 @@ from datetime import datetime
 from dpbench.gate.history import HistoryLine, machine_of
 from dpbench.gate.judgement import Verdict
 from dpbench.records.record import Environment
-from dpbench.report.page.history.ratios import counted, drawn, point, seconds_of
+from dpbench.report.page.history.ratios import counted, panel_over_time, point, seconds_of
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import machine_names
 from dpbench.report.page.parts import DataRow, Panel, Section
@@ -54,7 +54,7 @@ def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
                 is_slower = side == _HEAD and line.verdict is Verdict.SLOWER
                 own = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
                 rows.setdefault(key, []).append(own)
-    panel = drawn(
+    panel = panel_over_time(
         _panel(number, rows),
         list(gates),
         [(_BASE, MUTED), (_HEAD, series(0))],

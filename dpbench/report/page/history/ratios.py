@@ -4,26 +4,25 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from dpbench.report.page.drawing import chart, layer, number_axis
+from dpbench.report.page.drawing import drawn
 from dpbench.report.page.parts import Cell, Columns, DataRow, Panel
-from dpbench.report.page.theme import BAD, MUTED, coloured
-from dpbench.report.units import estimate, number
+from dpbench.report.page.theme import coloured
 from dpbench.stats.rounds import Estimate
+from dpbench.text.quantities import number
 
 MS = 1e-3
 _MOST_PLACES = 300
 _MOST_ROWS = 12_000
-_HEIGHT = 260
 
 
 def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
     """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
-    low, high = (ratio.value if end is None else end for end in (ratio.low, ratio.high))
+    low, high = ratio.ends
     return {
         "place": place,
         "series": series,
         **{name: float(f"{end:.5g}") for name, end in (("ratio", ratio.value), ("low", low), ("high", high))},
-        "shown": estimate(ratio),
+        "shown": ratio.text(),
         "ms": number(step_s / MS),
         "rounds": rounds,
         "is_slower": False,
@@ -31,7 +30,7 @@ def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, 
     }
 
 
-def drawn(
+def panel_over_time(
     panel: Panel, places: Sequence[str], colours: Sequence[tuple[str, str]], more: Columns, what: str
 ) -> Panel | None:
     """Return the panel with its chart; None without rows.
@@ -50,24 +49,8 @@ def drawn(
         text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
     columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
     columns = {**columns, **more}
-    x = {
-        "field": "place",
-        "type": "ordinal",
-        "sort": None,
-        "title": f"{what}s, in the order of time",
-        "scale": {"domain": newest},
-        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
-    }
-    y, colour = number_axis("ratio", "time over the first", zero=False), coloured("series", colours)
-    ring = {"shape": "circle", "filled": False, "size": 190, "strokeWidth": 2, "color": BAD}
-    spec = chart(
-        layer("rule", {"strokeDash": [4, 3], "color": MUTED}, y={"datum": 1.0}),
-        layer("line", {"strokeWidth": 2}, x=x, y=y, color=colour),
-        layer("rule", {"strokeWidth": 1.5}, x=x, y="low", y2="high", color=colour, where="datum.low < datum.high"),
-        layer("point", ring, x=x, y="ratio", columns=columns, where="datum.is_slower"),
-        layer("point", {"size": 45}, x=x, y=y, color=colour, columns=columns),
-        height=_HEIGHT,
-    )
+    axis, colour = f"{what}s, in the order of time", coloured("series", colours)
+    spec = drawn("history", columns, axis=axis, places=newest, colour=colour)
     return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
 
 

@@ -1,27 +1,32 @@
-"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure."""
+"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure.
+
+`dpbench report --commits` has one of two commits.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from itertools import chain
 
+from dpbench.analysis.answer import place
+from dpbench.analysis.compare import differences
+from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment, Record
-from dpbench.records.summary import summarise
-from dpbench.records.winner import is_above_one
-from dpbench.report.headline import place
-from dpbench.report.page.history.ratios import MS, counted, drawn, point, seconds_of
+from dpbench.report.page.history.ratios import MS, counted, panel_over_time, point, seconds_of
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
 from dpbench.report.page.theme import variant_colours
-from dpbench.report.units import estimate, number
-from dpbench.stats.rounds import Estimate, Rounds, median_of_rounds, ratio_of_rounds
+from dpbench.stats.rounds import Estimate
+from dpbench.text.outside import quoted
+from dpbench.text.quantities import number
 
 _SHORT = 10
 _MOST_LISTED = 200
-_Times = Mapping[Case, Rounds]
+_MOST_NAMED = 8
+_Times = Mapping[Case, Summary]
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,19 @@ def histories(
     for each in machines:
         if each.environment is not None:
             groups.setdefault(machine_of(each.environment), {})[each.environment] = each.records
-    found = {}
+    made = {}
     for machine, own in groups.items():
         dates = commit_dates if all(each.commit in commit_dates for each in own) else {}
-        commits: dict[str, list[Record]] = {}
+        commits, days = dict[str, list[Record]](), dict[str, list[Record]]()
         for environment in sorted(own, key=lambda each: _order(each, own[each], dates)):
             commits.setdefault(version_name(environment), []).extend(own[environment])
-        days: dict[str, list[Record]] = {}
-        for record in (record for records in commits.values() for record in records):
+        for record in chain.from_iterable(commits.values()):
             days.setdefault(_day(record), []).append(record)
         if len(commits) > 1:
-            found[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
+            made[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
         elif with_days and len(days) > 1:
-            found[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
-    return found
+            made[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
+    return made
 
 
 def newest(machines: Sequence[MachineResults], found: Mapping[Environment, History]) -> list[MachineResults]:
@@ -78,10 +82,11 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     """Return the section of a machine: what changed from the oldest to the newest place, and the lines of all cases."""
     names = list(history.times)
     before, after = history.times[names[0]], history.times[names[-1]]
-    effects = [_Effect(case, before[case], after[case]) for case in before if case in after]
-    effects.sort(key=lambda each: (not each.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
+    both = [(before[case], after[case]) for case in before if case in after]
+    effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
+    effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
     variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
-    lines = drawn(_lines(history, results), names, variant_colours(variants), {}, history.what)
+    lines = panel_over_time(_lines(history, results), names, variant_colours(variants), {}, history.what)
     panels = [each for each in (_changes(effects, names), lines) if each is not None]
     answers = [_answer(effects, names, len(before.keys() ^ after.keys()))]
     title = f"What changed over {counted(len(names), history.what)}?"
@@ -118,39 +123,23 @@ def _day(record: Record) -> str:
 
 
 def _times(records: Sequence[Record]) -> _Times:
-    """Return the rounds of each case that has times. A record that was read twice counts once."""
-    of_case: dict[Case, dict[tuple[str, int], Record]] = {}
-    for record in records:
-        of_case.setdefault(record.case, {})[record.run, record.round] = record
-    found = {case: summarise(list(own.values())).step_times_s for case, own in of_case.items()}
-    return {case: rounds for case, rounds in found.items() if rounds}
+    """Return each case that has times."""
+    return {case: summary for case, summary in summarise_cases(records).items() if summary.step_times_s}
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """A case at the oldest and at the newest place."""
+    """A case at the oldest and at the newest place, and the newest time over the oldest."""
 
-    case: Case
-    before: Rounds
-    after: Rounds
-
-    @cached_property
-    def ratio(self) -> Estimate:
-        """The newest time over the oldest."""
-        return ratio_of_rounds(self.after, self.before)
-
-    @property
-    def verdict(self) -> str:
-        """What surely changed; nothing if the interval contains 1 or there is none."""
-        if is_above_one(self.ratio):
-            return "slower"
-        return "faster" if self.ratio.high is not None and self.ratio.high < 1 else ""
+    before: Summary
+    after: Summary
+    ratio: Estimate
 
 
 def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
     text = f"From {names[0]} to {names[-1]}: of {counted(len(effects), 'case')}"
     for verdict in ("slower", "faster"):
-        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.verdict == verdict]
+        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.ratio.verdict == verdict]
         text += f", {len(growths):,} surely {verdict}" + (f" (by up to {growths[0]})" if growths else "")
     return f"{text}. {counted(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
 
@@ -159,13 +148,13 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
     """Return the table of the newest time over the oldest, the largest sure change first; None without cases."""
     rows: list[DataRow] = [
         {
-            "variant": str(each.case.variant),
-            "setting": place(each.case),
-            "shown": estimate(each.ratio),
-            "verdict": each.verdict or "not decided",
-            "before": number(median_of_rounds(each.before).value / MS),
-            "after": number(median_of_rounds(each.after).value / MS),
-            "rounds": f"{len(each.before)}, {len(each.after)}",
+            "variant": str(each.before.case.variant),
+            "setting": place(each.before.case),
+            "shown": each.ratio.text(),
+            "verdict": each.ratio.verdict or "not decided",
+            "before": number(each.before.time_s / MS),
+            "after": number(each.after.time_s / MS),
+            "rounds": f"{each.before.rounds_ok}, {each.after.rounds_ok}",
         }
         for each in effects[:_MOST_LISTED]
     ]
@@ -187,12 +176,43 @@ def _lines(history: History, results: MachineResults) -> Panel:
         own = {name: times[case] for name, times in history.times.items() if case in times}
         if len(own) < 2:
             continue
-        first = next(iter(own))
-        for name, rounds in own.items():
-            ratio = Estimate(1.0, None, None) if name == first else ratio_of_rounds(rounds, own[first])
-            dot = point(name, str(case.variant), ratio, median_of_rounds(rounds).value, len(rounds))
+        first = next(iter(own.values()))
+        for name, each in own.items():
+            dot = point(name, str(case.variant), each.ratio_to(first), each.time_s, each.rounds_ok)
             for key in results.settings_by_case.get(case, ()):
                 rows.setdefault(key, []).append(dot)
     text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
     title = f"Step time by {history.what}, over the first"
     return Panel("ratios", title, text, {}, rows, None, "setting", results.first, results.labels)
+
+
+def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInputs:
+    """Return the records of two commits, given by their first digits, in this order.
+
+    Records of a changed working tree are of no commit. Raise PageInputError.
+    """
+    clean: dict[str, list[Record]] = {}
+    for record in page_inputs.records:
+        if record.environment is not None and record.environment.commit and not record.environment.dirty:
+            clean.setdefault(record.environment.commit, []).append(record)
+    first, last = _full(before, list(clean)), _full(after, list(clean))
+    if first == last:
+        raise PageInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
+    machines = [{machine_of(each.environment) for each in clean[name] if each.environment} for name in (first, last)]
+    if not machines[0] & machines[1]:
+        unlike = ", ".join(differences([*machines[0], *machines[1]]))
+        raise PageInputError(
+            f"--commits: no machine has records of both, which differ in {unlike}; allowed: one machine"
+        )
+    return replace(page_inputs, records=[*clean[first], *clean[last]], commit_dates={first: 0.0, last: 1.0})
+
+
+def _full(asked: str, known: Sequence[str]) -> str:
+    """Return the only known commit that begins with `asked`."""
+    found = [commit for commit in known if asked and commit.startswith(asked.lower())]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(each[:_SHORT] for each in known[:_MOST_NAMED]) or "none, the records have no clean commit"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
+    raise PageInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")

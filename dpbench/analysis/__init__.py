@@ -1,0 +1,11 @@
+"""What records mean: each number and each sentence is computed here once, and printed by every report. Pure.
+
+summary.py        one case over its rounds
+over_rounds.py    a reading over rounds, or why there is none
+phases.py         a step's phases, parts and ranks' lags
+devices.py        each device: how busy it was, its memory, power, links and throttling
+compare.py        ratios, percentages of the limit, and the winner of each setting
+ladder.py         from one device to several machines
+answer.py         what to use, how sure that is, what to do next; names of settings and limits in words
+threshold.py      the limits of a pytest benchmark
+"""

@@ -1,0 +1,77 @@
+"""Did a figure of a pytest benchmark grow by more than its threshold allows? Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpbench.records.baseline import BaselineError, Figures
+from dpbench.stats.rounds import Estimate, log_distances, ratio_of_estimates
+
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+FIGURES = ("median", "minimum")
+Threshold = Mapping[str, float]
+"""How much each of the `FIGURES` may grow, as a share: 0.05 is 5 %. One that is missing has no limit."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The figures that do not pass, one line each. A figure is in one of the two at most."""
+
+    slower: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+
+def parse_threshold(limits: Mapping[str, object]) -> Threshold:
+    """Read texts such as ``5%`` by the names of `FIGURES`. Raise BaselineError.
+
+    The mean has no threshold: one round on a busy machine moves it.
+    """
+    shares = {}
+    for name, text in limits.items():
+        match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+        if name not in FIGURES or match is None:
+            raise BaselineError(
+                f"dp_threshold: {name}={text!r}; allowed: median and minimum, each such as '5%' or '2.5%'"
+            )
+        shares[name] = float(match[1]) / 100
+    if not shares:
+        raise BaselineError("dp_threshold: has no limit; allowed: median and minimum, each such as '5%' or '2.5%'")
+    return shares
+
+
+def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
+    """Return the figures that grew too much, and those of which the samples cannot say it.
+
+    The interval is that of the ratio of `now` to `then`, and the limit is 1 and the threshold:
+
+        slower       the interval is above 1, and the ratio is above the limit
+        undecided    the interval contains both 1 and the limit
+        pass         all else
+    """
+    slower, undecided = [], []
+    for name, share in threshold.items():
+        new, old = getattr(now, f"{name}_s"), getattr(then, f"{name}_s")
+        limit, ratio = 1 + share, ratio_of_estimates(new, old)
+        low, high = ratio.ends
+        figures = f"{_text(new)} after {_text(old)}"
+        if low > 1 and ratio.value > limit:
+            slower.append(f"{name} is {ratio.value:.3g} times the baseline's: {figures}; allowed: {limit:g} times")
+        elif low <= 1 and high > limit:
+            undecided.append(
+                f"{name} is {low:.3g} to {high:.3g} times the baseline's, so both 1 and the limit of {limit:g} are "
+                f"possible: {figures}. {_widest(new, old)} varies more; take more rounds, or a quieter machine"
+            )
+    return Growth(tuple(slower), tuple(undecided))
+
+
+def _widest(new: Estimate, old: Estimate) -> str:
+    """Return the run whose interval is the wider one, as the beginning of a sentence."""
+    widths = [sum(log_distances(each) or (0.0, 0.0)) for each in (new, old)]
+    return "This run" if widths[0] > widths[1] else "The baseline"
+
+
+def _text(estimate: Estimate) -> str:
+    low, high = estimate.ends
+    return f"{estimate.value:.4g} s [{low:.4g}, {high:.4g}]"

@@ -1,0 +1,60 @@
+import pytest
+
+from dpbench.analysis.compare import MOST_ROUNDS, compare, rounds_to_decide
+from dpbench.stats.rounds import Estimate
+from tests.records.making import case, ok
+
+
+def winner(**times_s):
+    """Return the winner of variants with these times of their rounds."""
+    places = {"single": "cpu"}
+    records = [
+        ok(case(name, places.get(name, "cpu*2")), number, [time_s])
+        for name, rounds in times_s.items()
+        for number, time_s in enumerate(rounds)
+    ]
+    return compare(records).comparisons[0].winner
+
+
+STEADY = (1.0, 1.01, 0.99, 1.0, 1.0)
+
+
+def times(factor):
+    return tuple(factor * each for each in STEADY)
+
+
+def test_the_shortest_step_wins_if_its_interval_is_apart():
+    found = winner(naive=times(2), tuned=times(1), ddp=times(1.5))
+    assert found.best.case.variant == "tuned"
+    assert list(found.slower) == ["ddp", "naive"]
+    assert found.rivals == ()
+
+
+def test_a_scheme_whose_interval_contains_one_is_a_rival():
+    found = winner(naive=times(2), tuned=times(1), ddp=times(1.001))
+    assert found.rivals == ("ddp",)
+
+
+def test_limits_do_not_win_and_one_device_may_be_faster_than_all():
+    found = winner(single=times(0.5), floor=times(0.4), naive=times(2), tuned=times(1))
+    assert found.best.case.variant == "tuned"
+    assert found.alone.value == pytest.approx(2)
+    assert found.is_slower_than_one_device
+    assert not winner(single=times(1), tuned=times(1)).is_slower_than_one_device
+
+
+def test_one_round_decides_nothing():
+    assert winner(naive=(2.0,), tuned=(1.0,)).rivals == ("naive",)
+
+
+def test_without_times_of_a_scheme_there_is_no_winner():
+    assert winner(single=times(1)) is None
+
+
+def test_rounds_to_decide_follow_the_square_root():
+    assert rounds_to_decide(Estimate(1.1, 1 / 1.1, 1.1**3), 5) == 20
+    assert rounds_to_decide(Estimate(1.1, 0.99, 1.12), 5) == 6
+    assert rounds_to_decide(Estimate(1.0, 0.9, 1.1), 5) is None
+    assert rounds_to_decide(Estimate(1.1, None, None), 1) is None
+    assert rounds_to_decide(Estimate(1.001, 0.9, 1.1), 5) is None
+    assert MOST_ROUNDS == 200
