@@ -1,6 +1,8 @@
 """Tier 0, with counts made by hand: what differs, and how it grows."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,9 +10,11 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
+from dpbench.gate import counts
+from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.counters import is_worse
-from dpbench.gate.counts import changes, compare_counters, gap_of, growth_changes
-from dpbench.gate.settings import Benchmark
+from dpbench.gate.counts import Counters, changes, compare_counters, gap_of, growth_changes
+from dpbench.gate.settings import Benchmark, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import choice_case, counted_cases, doublings, growth_cases, name_of, plain_cases
 from dpbench.processes.messages import CountJobs, CountRecords
@@ -273,3 +277,20 @@ def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counte
     assert [(each.base, each.head) for each in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
     assert growth_changes(records(9, 3), records(9, 9)) == []
     assert growth_changes(records(100, 180), records(100, 400)[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("tiers", "found", "is_refused"),
+    [
+        ((0,), Counters(notes=("own: not counted: why",)), True),
+        ((0, 1), Counters(notes=("own: not counted: why",)), False),
+        ((0,), Counters(notes=("own: not counted: why",), gap="this torch is older"), False),
+        ((0,), Counters(cases=1), False),
+    ],
+)
+def test_a_tier_0_alone_that_counts_nothing_breaks_the_gate(monkeypatch, tiers, found, is_refused):
+    own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
+    prepared, sides = SimpleNamespace(tiers=tiers, settings=Settings()), Sides(Path("/b"), Path("/h"), None)
+    monkeypatch.setattr(counts, "compare_counters", lambda *_: found)
+    with pytest.raises(GateError, match=r"^--tiers: 0 counted nothing: own: ") if is_refused else nullcontext():
+        assert counts.count_sides(prepared, Benchmarks(both=(own,)), sides, lambda *_: None) == found
