@@ -36,7 +36,7 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
         if change.is_worse and change.benchmark in jobs and kind_of(change.counter).has_details
     ]
     names = dict.fromkeys(change.benchmark for change in worse)
-    detailed = {"details": True, "more_steps": 0, "uses": False, "machines": ()}
+    detailed = {"details": True, "more_steps": 0, "uses": False, "routes": False}
     wanted = [
         jobs[name].model_copy(update={**detailed, "folder": str(folder)})
         for name in names

@@ -66,13 +66,15 @@ KINDS = (
     # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
     CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
     CounterKind(r"\w+\.(thread_python_calls|host_operators|threading_calls|waits)", tolerance="host"),
-    CounterKind(r"\w+\.turns", Worse.UNKNOWN),  # the projected time decides
+    CounterKind(r"forward\.turns", Worse.UNKNOWN),  # `dependencies.turns` decides, where their order is known
     # A few names more cost a call of a borrowed benchmark as much.
     CounterKind(r"\w+\.python_peak_bytes", slack=(0.05, 1024), tolerance="memory", is_memory=True, trade=Trade.FASTER),
     CounterKind(r"\w+\.peak_bytes\..*", tolerance="memory", is_memory=True, trade=Trade.FASTER),
     CounterKind(r"\w+\.host_calls\.host_wait", trade=Trade.NEVER, has_details=True),
     CounterKind(r"\w+\.(operators|kernels|flops|copies\..*|host_calls\..*)", has_details=True),
     CounterKind(r"dependencies\.(ready|startable|issued)_at_half_bytes", Worse.LESS_OF_REDUCED, trade=Trade.NEVER),
+    # A piece that is a little larger costs no more than the next hop's copy of it.
+    CounterKind(r"dependencies\.passed_on_bytes", slack=(0.01, 0), trade=Trade.NEVER),
     CounterKind(r"dependencies\..*", trade=Trade.NEVER),
     CounterKind(r"kept\..*", is_memory=True, trade=Trade.NEVER, grows=False),
     CounterKind(r"more_steps\..*", grows=False),
@@ -82,8 +84,6 @@ KINDS = (
     CounterKind(rf"uses\.\w+\.{_HOST}", tolerance="host", grows=False),
     CounterKind(r"uses\..*", grows=False),
     CounterKind(r"auto\..*", trade=Trade.NEVER, grows=False),
-    # A projection rests on many counts that are compared one by one.
-    CounterKind(r"projected\..*", slack=(0.01, 0), trade=Trade.NEVER, grows=False),
     # Of borrowed benchmarks, and of scripts. What is sent before the first forward is sent once.
     CounterKind(r"value \(bytes\)", is_memory=True, trade=Trade.NEVER),
     CounterKind(r"value .*", trade=Trade.NEVER),

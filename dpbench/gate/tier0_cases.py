@@ -12,7 +12,7 @@ Beside the cases of `dpbench counts --check` the gate counts these of the wrappe
     uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, copies (busy.py)
     start         modules that the import adds, the construction, the first forward
     choices       which way the default dispatch chooses
-    projected     the step time on described machines
+    order         copies that wait for each other, turns of lanes, the host's calls before the last lane begins
     doublings     twice the parameters or the lanes: compared by what that adds to each counter
 """
 

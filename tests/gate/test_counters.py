@@ -93,7 +93,13 @@ COUNTERS = (
     *("forward.host_calls.host_wait", "forward.host_calls.event_record", "dependencies.ready_at_half_bytes"),
     *("dependencies.issue_swaps", "kept.python_blocks", "more_steps.collections", "uses.copied.python_calls"),
     *("uses.start.modules", "uses.step.host_operators", "uses.step.absent", "auto.slower_choices"),
-    *("projected.4xH100-sxm", "setup.broadcast.count", "step.forward.all_reduce.count", "value (bytes)", "value (s)"),
+    *(
+        "dependencies.passed_on_bytes",
+        "setup.broadcast.count",
+        "step.forward.all_reduce.count",
+        "value (bytes)",
+        "value (s)",
+    ),
 )
 
 

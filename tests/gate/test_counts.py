@@ -292,5 +292,5 @@ def test_a_tier_0_alone_that_counts_nothing_breaks_the_gate(monkeypatch, tiers, 
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
     prepared, sides = SimpleNamespace(tiers=tiers, settings=Settings()), Sides(Path("/b"), Path("/h"), None)
     monkeypatch.setattr(counts, "compare_counters", lambda *_: found)
-    with pytest.raises(GateError, match="^--tiers: 0 counted nothing: own: ") if is_refused else nullcontext():
+    with pytest.raises(GateError, match=r"^--tiers: 0 counted nothing: own: ") if is_refused else nullcontext():
         assert counts.count_sides(prepared, Benchmarks(both=(own,)), sides, lambda *_: None) == found
