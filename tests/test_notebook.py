@@ -115,6 +115,6 @@ def test_a_comparison_shows_a_bar_and_a_table_and_an_interrupt_leaves_no_process
     assert notebook.processes() == alone
     bar, *notes, result = notebook.passes(compare)
     assert "<progress" in bar.data["text/html"]
-    assert [each.data["text/plain"][:12] for each in notes] in ([], ["budget: 4 s "])
+    assert {each.data["text/plain"][:12] for each in notes} <= {"budget: 4 s "}  # before and after a busy run
     assert "naive" in result.data["text/html"]
     assert notebook.processes() == alone
