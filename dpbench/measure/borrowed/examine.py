@@ -36,7 +36,7 @@ _REFUSED = "starts a process, which a gate neither pins nor times"
 
 
 def refuse_processes(take: Lent, probe: Probe) -> None:
-    """Call the benchmark once. Raises BorrowedError if that starts a process, or if its set-up has started one."""
+    """Raises BorrowedError if a call starts a process, or if the set-up has started one."""
     probe.around = _no_processes
     take(1)
     if psutil.Process().children():
@@ -44,7 +44,7 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
 
 
 def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """Return the counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
+    """The counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
     first, _ = take(1), take(1)
     if not first.calls:
         return Counts(phases={}, value=first.call_s, unit=first.unit), ()
@@ -72,7 +72,7 @@ def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:
 
 
 class _PeakMemory:
-    """The most memory that Python's objects take inside the block, beyond those from before it."""
+    """The most memory of Python objects made inside the block."""
 
     most_bytes = 0
 
@@ -99,7 +99,7 @@ def _no_processes() -> Iterator[None]:
 
 
 class _Counting:
-    """Counts inside the block. Garbage collection is off, because it runs the finalizers of other calls' objects."""
+    """Garbage collection is off inside the block: it runs the finalizers of other calls' objects."""
 
     def __init__(self, counter: Any) -> None:
         self._counter = counter
