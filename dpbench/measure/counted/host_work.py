@@ -11,8 +11,9 @@ from dpbench.records.counts import Phase
 
 
 class HostWork(TorchDispatchMode):
-    """Counts by phase, in this thread. A view writes nothing and does not count; an operator that writes into its argument
-    does.
+    """Counts by phase, in this thread.
+
+    A view writes nothing and does not count; an operator that writes into its argument does.
     """
 
     def __init__(self) -> None:
