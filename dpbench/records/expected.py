@@ -56,7 +56,7 @@ def check_folder(folder: Path) -> None:
 
 
 def installed_versions() -> tuple[str, str] | None:
-    """torch's version and Python's, as in a file's name, without importing torch; None without torch."""
+    """Torch's version and Python's, as in a file's name, without importing torch; None without torch."""
     try:
         return version("torch").partition("+")[0], f"{sys.version_info.major}.{sys.version_info.minor}"
     except PackageNotFoundError:
