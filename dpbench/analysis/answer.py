@@ -205,7 +205,6 @@ def _bottleneck(best: Summary, reference: Summary | None) -> Iterator[str]:
 
 
 def _advice(winner: Winner) -> tuple[str, int]:
-    """What to do next, and the rounds to measure for it, 0 if none."""
     best = winner.best
     if winner.is_slower_than_one_device:
         return "Next: try a larger batch.", 0

@@ -133,7 +133,6 @@ def _totals(issues: Issues) -> Mapping[tuple[Part, str], tuple[int, int]]:
 
 
 def _counter(issues: Iterable[Issue]) -> Counter[Issue]:
-    """How often each issue is there, by the issue with a count of 1."""
     found: Counter[Issue] = Counter()
     for issue in issues:
         found[issue.model_copy(update={"count": 1})] += issue.count

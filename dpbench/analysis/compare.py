@@ -93,12 +93,10 @@ class Comparison:
 
     @cached_property
     def fastest_first(self) -> list[Row]:
-        """Those with times."""
         return sorted((row for row in self.rows if row.summary.step_times_s), key=lambda row: row.summary.time_s)
 
     @cached_property
     def winner(self) -> Winner | None:
-        """None if no scheme has times that can be ranked."""
         ranked = [row.summary for row in self.fastest_first if not row.summary.thin_rounds]
         schemes = [each for each in ranked if each.case.variant.name not in LIMITS]
         if not schemes:
@@ -206,7 +204,6 @@ def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> 
 
 
 def _summaries(records: Iterable[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
-    """Sorted by setting and variant."""
     summaries = {skip.case: Summary(skip.case, Outcome.SKIPPED, skip.reason) for skip in skipped}
     summaries |= summarise_cases(records)
     return {case: summaries[case] for case in sorted(summaries, key=_sort_key)}

@@ -72,7 +72,6 @@ def copies_by_link(counts: Counts) -> tuple[_Sums, _Sums]:
 
 
 def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:
-    """By name, over the tables that were counted; None if none was."""
     known = [table for table in tables if table is not None]
     return sum(map(Counter, known), Counter()) if known else None
 
@@ -91,7 +90,6 @@ def _between_devices(sums: _Sums) -> _Sums:
 
 
 def _at_host(sums: _Sums, end: int) -> _Sums:
-    """Links that begin (0) or end (1) at the host."""
     return sums and {link: value for link, value in sums.items() if link.split("->")[end] == "host"}
 
 

@@ -90,7 +90,6 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
 
 
 def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
-    """The device's telemetry, or the reason for none."""
     telemetry = (one.telemetry or {}).get(device, ABSENT)
     return Reading(reason=telemetry) if isinstance(telemetry, str) else telemetry
 

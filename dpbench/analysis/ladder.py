@@ -28,7 +28,6 @@ class Rung:
 
     @property
     def efficiency_percent(self) -> float | None:
-        """Throughput over the ideal one."""
         items = self.summary.items_per_s
         return None if items is None or self.ideal_items_per_s is None else 100 * items / self.ideal_items_per_s
 

@@ -78,7 +78,7 @@ class PhaseSummary:
 
     @cached_property
     def times_s(self) -> Mapping[str, float]:
-        """Those that have a time."""
+        """The phases that have a time."""
         return {name: each.value for name, each in self.phases_s.items() if each.value is not None}
 
     @property
@@ -170,6 +170,5 @@ def _machine_skew(rank_lag_s: Sequence[float], machines: int) -> float:
 
 
 def _over_rounds(rounds: Sequence[Mapping[str, float | str]]) -> dict[str, OverRounds]:
-    """Each phase that any round has, over all rounds."""
     names = dict.fromkeys(name for one in rounds for name in one)
     return {name: over_values([one.get(name, ABSENT) for one in rounds]) for name in names}

@@ -51,7 +51,7 @@ class Summary:
 
     @property
     def agreeing_phases(self) -> PhaseSummary:
-        """None if one of them is longer than the step: they explain nothing then."""
+        """The phases; empty if one of them is longer than the step, because they explain nothing then."""
         return PhaseSummary({}) if self.phases.disagreeing else self.phases
 
     @cached_property
@@ -61,7 +61,6 @@ class Summary:
 
     @property
     def time_s(self) -> float:
-        """The median; the case must have times."""
         assert self.step_time_s is not None
         return self.step_time_s.value
 
@@ -75,7 +74,6 @@ class Summary:
 
     @property
     def ended(self) -> str:
-        """In words."""
         return self.outcome.replace("_", " ")
 
     def ratio_to(self, reference: "Summary") -> Estimate:
@@ -97,7 +95,6 @@ def summarise_cases(records: Iterable[Record]) -> dict[Case, Summary]:
 
 
 def summarise(records: Sequence[Record]) -> Summary:
-    """Of one case; at least one record."""
     case, rounds = records[0].case, len(records)
     failed = [record for record in records if record.outcome is not Outcome.OK]
     wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]

@@ -67,7 +67,6 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
 
 
 def _widest(new: Estimate, old: Estimate) -> str:
-    """The run with the wider interval, as the beginning of a sentence."""
     widths = [sum(log_distances(each) or (0.0, 0.0)) for each in (new, old)]
     return "This run" if widths[0] > widths[1] else "The baseline"
 

@@ -105,7 +105,6 @@ def parse_memory(text: str) -> int | None:
 
 
 def _folders(mount: Path, groups: dict[str, str], controller: str) -> Iterator[Path]:
-    """Folders of the process's group and of all groups above it, in both versions."""
     for name, root in (("", mount), ("", mount / "unified"), (controller, mount / controller)):
         if name in groups:
             path = PurePosixPath(groups[name]).relative_to("/")

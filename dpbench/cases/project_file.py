@@ -75,7 +75,6 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    """The folder and its parents up to its git repository's root; without one, the folder alone."""
     places = [folder, *folder.parents]
     root = next((place for place in places if os.path.exists(place / ".git")), folder)
     yield from places[: places.index(root) + 1]

@@ -208,7 +208,6 @@ def _text(name: VariantName | OwnName, given: Mapping[str, Value]) -> str:
 
 
 def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str, Value]:
-    """``key=value,key=value``, the part of `text` inside the brackets."""
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -234,7 +233,6 @@ def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str
 
 
 def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) -> str | None:
-    """Why this parameter cannot be set, or None."""
     if key in given:
         return "is given twice"
     if isinstance(name, OwnName):

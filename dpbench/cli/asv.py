@@ -31,7 +31,6 @@ def asv_machine(
 
 
 def _expanded(path: Path) -> Path:
-    """With ``~`` replaced; raises AsvError if there is no such user."""
     try:
         return path.expanduser()
     except RuntimeError as error:

@@ -155,7 +155,6 @@ def _renamed(words: list[str]) -> list[str]:
 
 
 def _run(words: list[str]) -> int:
-    """Return the exit code; an error becomes a line on standard error."""
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
     words = _renamed([word for word in words if word != "--debug"]) or ["--help"]
     try:

@@ -95,7 +95,6 @@ def _script(
 
 
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
-    """Compare the committed set with its expectations, or write them anew."""
     if given or (check and update):
         option, other = ("check", "update") if check else ("update", "")
         raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")

@@ -99,7 +99,6 @@ def gate(
 
 
 def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
-    """If the gate raises GateError, write and show that it is broken."""
     try:
         return run_gate(asked, progress=progress)
     except GateError as error:

@@ -71,7 +71,6 @@ def report(
 
 
 def _commit_dates(records: Sequence[Record]) -> Mapping[str, float]:
-    """Of the present repository's commits; none without a repository or for one commit."""
     if len({record.environment.commit for record in records if record.environment}) < 2:
         return {}
     try:

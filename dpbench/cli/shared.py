@@ -102,7 +102,6 @@ def output_path(text: str) -> Path:
 
 
 def _option_path(given: str | Path) -> Path:
-    """By its text or by its default."""
     try:
         return output_path(str(given))
     except ValueError as error:

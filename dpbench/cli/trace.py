@@ -53,7 +53,6 @@ def trace(
 
 
 def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
-    """The paths of the picture and the Perfetto file; raise TraceError."""
     try:
         picture = new_run_path(folder, "trace", ".svg")
         events = picture.with_suffix(".perfetto.json")

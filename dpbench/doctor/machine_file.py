@@ -220,7 +220,6 @@ def _ring(
 
 
 def _nvlinks(measured: Measured) -> dict[Pair, int]:
-    """By pair, from entries such as ``0-1 NV18``."""
     links = {}
     for entry in measured.links:
         pair, _, kind = entry.partition(" ")
@@ -231,7 +230,6 @@ def _nvlinks(measured: Measured) -> dict[Pair, int]:
 
 
 def _joined(links: Iterable[Pair]) -> set[int]:
-    """Devices that a chain of links joins with the first."""
     reached, before = {0}, set[int]()
     while reached != before:
         before = set(reached)
@@ -252,7 +250,6 @@ def _number(
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """With its tables last, and tables in these inline."""
     lines = [f"{key} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):

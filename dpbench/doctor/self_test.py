@@ -122,7 +122,6 @@ def self_test_case(machine: MachineInfo) -> Case:
 
 
 def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
-    """An even and an odd round, in random order."""
     rng = Random(_SEED)
     for number in range(_MOST_PAIRS):
         pair = [(2 * number, case), (2 * number + 1, case)]

@@ -115,7 +115,6 @@ def _outage(
 
 
 def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent], done: int) -> int | None:
-    """When the run was again where the fault met it, or None."""
     if not restored:
         return None
     if restored[0].step == done:

@@ -163,7 +163,6 @@ def check_plan(plan: Sequence[PlannedFault], steps: int, ranks: int, max_restart
 
 
 def _check_ranks(fault: PlannedFault, world: int) -> None:
-    """Raise WrongInputError if the fault cannot happen among `world` ranks."""
     if fault.rank >= world:
         raise WrongInputError(f"plan: {fault} has no rank {fault.rank}; allowed: ranks 0 to {world - 1}")
     if fault.kind is FaultKind.HANG and world == 1:

@@ -57,7 +57,6 @@ def run_elastic(
 
 @contextmanager
 def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[None]:
-    """Say each fault once, when it has happened."""
     has_ended, left = Event(), list(job.faults)
 
     def watch() -> None:

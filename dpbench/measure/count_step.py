@@ -194,7 +194,6 @@ def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recordi
 
 
 def facts_of(base: nn.Module) -> ModelFacts:
-    """Facts about the model that no event shows."""
     sizes = tuple(parameter.nbytes for parameter in base.parameters())
     buffers = [buffer.nbytes for buffer in base.buffers()]
     return ModelFacts(

@@ -96,7 +96,6 @@ def _outputs_together(oracle: nn.Module, chunks: Sequence[Batch]) -> list[Any]:
 
 
 def _chunks(batch: Batch, lanes: int) -> list[Batch]:
-    """The chunks of `Tensor.chunk`, maybe fewer than lanes."""
     columns = [t.chunk(lanes) for t in (*batch.inputs, batch.target)]
     return [Batch(tuple(row[:-1]), row[-1]) for row in zip(*columns, strict=True)]
 

@@ -107,10 +107,6 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
 
 
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
-    """All ranks' entries; all must call this.
-
-    If ranks share a device, the last rank's entry counts.
-    """
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
 

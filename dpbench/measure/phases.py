@@ -81,8 +81,6 @@ def _why_none(phase: str, mode: Mode, *, has_graphs: bool) -> str:
 
 
 class _Spans:
-    """Begin and end marks of one step's phases."""
-
     def __init__(self, watch: Stopwatch, devices: Sequence[torch.device]) -> None:
         self._watch, self._devices = watch, devices
         self._begun: dict[str, Any] = {}
@@ -113,8 +111,6 @@ class _Spans:
 
 
 class StepObserver(Protocol):
-    """What `observe_step` calls at the edges of phases, and with the loss before its backward."""
-
     def begin(self, phase: str) -> None: ...
     def end(self, phase: str) -> None: ...
     def end_open(self) -> None: ...
@@ -163,7 +159,6 @@ def _spanned(name: str, spans: StepObserver) -> Callable[..., Any]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Call this one instance's method through `around`."""
     method = getattr(owner, name)
     vars(owner)[name] = lambda *args: around(method, *args)
     try:

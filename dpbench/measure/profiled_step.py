@@ -61,7 +61,6 @@ def _step_s(session: Session, idle: Clock) -> float:
 
 
 def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[str, Any]:
-    """The Chrome trace of marked steps, after one that warms the profiler."""
     activities = [ProfilerActivity.CPU]
     if any(device.type == "cuda" for device in session.placement.devices):
         activities.append(ProfilerActivity.CUDA)
@@ -82,8 +81,6 @@ def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[
 
 
 class _Marks:
-    """Marks of phases in the profile, whose names begin with `mark`."""
-
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self._open: dict[str, AbstractContextManager[object]] = {}
@@ -104,8 +101,6 @@ class _Marks:
 
 
 class _ReductionNodes(_Marks):
-    """The names of the nodes that sum gradients; marks nothing."""
-
     def __init__(self, mark: str) -> None:
         super().__init__(mark)
         self.names: list[str] = []

@@ -37,7 +37,6 @@ class Window:
         self._telemetry.begin()
 
     def end(self, steps: int) -> None:
-        """Read the second edge; `steps` is the window's number of steps."""
         self.telemetry = self._telemetry.end(steps)
         self.peak_device_bytes = peak_device_bytes(self._devices)
         self.peak_reserved_bytes = peak_reserved_bytes(self._devices)
@@ -121,7 +120,6 @@ def sample(
 def _timed(
     step: Callable[[], object], steps: int, clock: Clock, team: Team, begin_s: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """One sample: this rank's seconds, and the team's (slowest, skew, elapsed)."""
     team.line_up()
     start_s = clock()
     for _ in range(steps):

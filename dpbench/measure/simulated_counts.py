@@ -48,7 +48,6 @@ def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> Phase
 
 
 def turns_of(events: Sequence[Event]) -> int:
-    """How often the host's work goes on in another thread, as between interleaved lanes."""
     threads = [event.thread for event in events if isinstance(event, ON_THREADS)]
     return sum(one != other for one, other in pairwise(threads))
 
@@ -61,7 +60,6 @@ def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 
 
 def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
-    """Links' names and traffic, sorted by name."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for copy in copies:
@@ -73,7 +71,6 @@ def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
 
 
 def link_of(copy: Copy) -> str:
-    """The link's name, such as ``host->sim:0``."""
     return f"{_name(copy.source)}->{_name(copy.destination)}"
 
 

@@ -15,9 +15,7 @@ samples, computed after each sample.
     0.97                          87 %  2,000    13 %     40
     0.99                          72 %  2,000    10 %     20
 
-Rounds cover a machine that changes more slowly than one process runs. nvbench's `stdrel` stops when the noise is small
-or steady. Its `entropy` stops when the distribution is steady (nvbench/detail/stdrel_criterion.cxx and
-entropy_criterion.cxx). Neither says how well the median is known, and the median is what dpbench reports.
+Rounds cover a machine that changes more slowly than one process runs.
 """
 
 from collections.abc import Callable

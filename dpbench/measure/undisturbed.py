@@ -82,7 +82,6 @@ def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
 
 
 def _others_s() -> float:
-    """CPU seconds of this process's other threads and ended children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime
 

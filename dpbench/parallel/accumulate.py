@@ -30,11 +30,10 @@ from dpbench.parallel.module_tree import ChangeWatch
 from dpbench.parallel.reduce import Package, sum_columns
 
 Grads = dict[int, Tensor]
-"""Dense gradients of one bucket, by their place in it."""
 
 
 class KeptSum:
-    """One lane's sum of a bucket's gradients: `flat` holds the tensors `dense`, by their place in the bucket."""
+    """`flat` holds the tensors `dense`, by their place in the bucket."""
 
     def __init__(self, lane: Lane, shapes: Sequence[Shape], grads: Grads) -> None:
         self._shapes = shapes
@@ -237,8 +236,6 @@ def accumulating(sum_node: Any) -> tuple[Tensor, ...] | None:
 
 
 class Accumulation:
-    """The kept sums of one wrapper, and the state of its `accumulate` contexts, which all threads share."""
-
     def __init__(self) -> None:
         self.sums = KeptSums()
         self.is_new = True
@@ -255,7 +252,6 @@ class Accumulation:
             self._is_open = False
 
     def begin_forward(self, has_links: bool) -> Part:
-        """The part of a forward that begins now."""
         with self._lock:
             is_inside, has_grad = bool(self.entered), torch.is_grad_enabled()
             is_last = self._is_open and not is_inside and has_grad

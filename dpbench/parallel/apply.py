@@ -67,7 +67,6 @@ def apply_with(
 
 
 def _device_of(given: Any, device: DeviceLike | None) -> torch.device:
-    """The given device, else that of the first tensor, else the current one."""
     if device is None:
         tensor = _first_tensor(given)
         return current_device() if tensor is None else resolve_device(tensor.device)
@@ -80,7 +79,6 @@ def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], dev
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
-    """The replica's output, or its error in an ExceptionWrapper."""
     try:
         with use_stream(device, stream):
             return forward()

@@ -70,7 +70,6 @@ from dpbench.parallel.tables import Arrival
 from dpbench.parallel.transfer import copy_to
 
 FIRST = 2**62
-"""Above every sequence number that a forward can reach."""
 
 
 def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
@@ -286,8 +285,6 @@ STAGING_BUFFERS = 2
 
 @dataclass(slots=True)
 class Delivery:
-    """The tensors for one lane, and the arrivals of those under way, by their indices."""
-
     tensors: list[Tensor]
     arrivals: dict[int, Arrival]
 
@@ -303,8 +300,6 @@ Sum = tuple[list[int], Mailbox, Tensor]
 
 
 class Broadcaster:
-    """Sends a tree's tensors, and keeps their memory on the lanes."""
-
     def __init__(self, tree: ModuleTree, policy: Policy) -> None:
         self._policy = policy
         self._tensors = tensors = tree.tensors
@@ -332,7 +327,6 @@ class Broadcaster:
     def _wanted(
         self, indices: Sequence[int], shapes: Sequence[Shape] | None
     ) -> tuple[list[int], Sequence[Shape] | None]:
-        """A bucket's tensors that require grad, and their shapes in a flat of gradients."""
         wanted = [i for i in indices if self._tensors[i].requires_grad]
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if i in wanted]
@@ -413,7 +407,6 @@ class Broadcaster:
         return tensors
 
     def arrivals(self, number: int) -> dict[int, Arrival]:
-        """The arrivals that a lane's graph waits for, by tensor."""
         found: dict[int, Arrival] = {}
         for bucket in self._buckets:
             arrival = bucket.copy_on(number).arrival if number else bucket.departure
@@ -466,7 +459,6 @@ class Broadcaster:
 
 
 def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
-    """Send a tensor that no flat can hold, such as a sparse one, on the compute streams."""
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
         detached = source.detach()
         delivery.tensors[i] = copy_to(detached, lane.device, lane.is_staged)

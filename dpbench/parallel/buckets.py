@@ -2,8 +2,7 @@
 
 A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write to
 one weight does not invalidate another. So the flat is written again only if nothing but its templates uses its storage
-(`reference_counts.py`, 9). Otherwise an older graph, a hook or the user may still read it, and the bucket moves to new
-memory.
+(`reference_counts.py`, 9); else the bucket moves to new memory.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One tensor to send. Items share a bucket only if their kinds are equal; an item without a kind is sent alone."""
+    """Items share a bucket only if their kinds are equal; an item without a kind is sent alone."""
 
     kind: Hashable | None
     byte_count: int
@@ -78,14 +77,11 @@ ALIGNMENT_BYTES = 256
 that need 16 bytes fail on less, and vectorised kernels become slower.
 """
 Shape = tuple[torch.Size, tuple[int, ...]]
-"""Sizes and strides of a tensor whose memory has no gaps."""
 
 
 class FlatCopy:
-    """One bucket's values on one lane.
-
-    Producer: the lane's far stream. `joined` has the lanes whose far stream has waited for their compute stream in this
-    forward.
+    """Producer: the lane's far stream. `joined` has the lanes whose far stream has waited for their compute stream in
+    this forward.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype, joined: set[int]) -> None:
@@ -139,7 +135,6 @@ class FlatCopy:
         self.arrived = []
 
     def receive(self, end: Tensor, start: Tensor, lane: Lane, *, is_last: bool) -> None:
-        """Copy a piece to its place `end`, on the current streams."""
         copy_into(end, start, lane.is_staged)
         self.note_arrival(lane, is_last=is_last)
 
@@ -299,7 +294,6 @@ class Bucket:
     def _note_departure(
         self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
     ) -> None:
-        """Keep the packed bucket and the base's tensors until they have been read."""
         if not self.is_flat:
             self._staging.leaving = left_at
         self.departure = None
@@ -364,13 +358,11 @@ def flat_count(shapes: Sequence[Shape], dtype: torch.dtype) -> int:
 
 
 def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Views of consecutive aligned parts of `flat`."""
     starts = _starts_and_end(shapes, flat.dtype)
     return [flat.as_strided(*shape, start) for shape, start in zip(shapes, starts, strict=False)]
 
 
 def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
-    """The first element of each tensor, and the end of the last."""
     step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
     starts, end = [], 0
     for size, _ in shapes:

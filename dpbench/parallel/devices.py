@@ -68,7 +68,6 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
 
 
 def check_not_capturing(device: torch.device) -> None:
-    """Raise RuntimeError if the device's current stream captures a graph."""
     if device.type == "cpu":
         return
     is_capturing = getattr(_module_of(device), "is_current_stream_capturing", None)

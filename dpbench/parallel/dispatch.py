@@ -55,13 +55,11 @@ class Autotuner:
 
     @contextmanager
     def timed(self, choice: Dispatch) -> Iterator[None]:
-        """Add the time of the block to the choice, unless the block raises."""
         start_s = time.perf_counter()
         yield
         self.add(choice, time.perf_counter() - start_s)
 
     def add(self, choice: Dispatch, time_s: float) -> None:
-        """Add one time; fix a choice when each has enough."""
         if self.chosen is None:
             self._times_s[choice].append(time_s)
             if all(len(times) >= TRIES for times in self._times_s.values()):
@@ -74,8 +72,6 @@ _END: Any = object()
 
 
 class SequentialRun(WatchedRun):
-    """The calls of a forward in sequence; `rescue` is the thread of those that the watchdog started."""
-
     __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_rescued", "_state", "_thread", "rescue")
 
     def __init__(
@@ -188,7 +184,6 @@ class Dispatcher:
         return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
 
     def trials_left(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> int:
-        """The number of further runs in this mode that are trials."""
         if self._lanes is None or self._dispatch is not Dispatch.AUTO:
             return 0
         return self._autotuner(grad, is_training, devices).trials_left
@@ -196,7 +191,6 @@ class Dispatcher:
     def _run_autotuned(
         self, autotuner: Autotuner, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
-        """Run in the way that measures fastest; after a use of shared state, in sequence."""
         if has_used_forward_ad():
             autotuner.chosen = Dispatch.SEQUENCE
         if autotuner.chosen is Dispatch.SEQUENCE:
@@ -222,7 +216,6 @@ class Dispatcher:
         return results
 
     def _run_watched(self, run: WatchedRun) -> list[Any]:
-        """Run one replica at a time; after a stall on threads, for good."""
         results = self._watchdog.run(run)
         if run.hazards is not None:
             warnings.warn(_STALLED, stacklevel=2)

@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from dpbench.parallel.module_tree import ModuleTree
 
 CHECKS = 3
-"""Steps of a kind that are compared."""
 
 
 class Snapshot:

@@ -43,8 +43,6 @@ _VERSION = attrgetter("_version")
 
 @dataclass(slots=True)
 class GraphReport:
-    """What ran as a graph, and why other steps did not: each text with its number of forwards."""
-
     forwards: Counter[str] = field(default_factory=Counter)
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
@@ -67,7 +65,6 @@ class GraphReport:
             warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
 
     def begin_check(self, kind: "_Kind", tree: ModuleTree, devices: Sequence[torch.device]) -> None:
-        """Keep the state before one of the first forwards of a kind by graphs."""
         if kind.checks < CHECKS and not self.is_checking:
             self._check = Check(self, kind, Snapshot(tree, devices, kind.checks))
             kind.checks += 1
@@ -105,8 +102,6 @@ class GraphedBucket:
 
 
 class PackNode(Function):
-    """A bucket's weights during a capture; backward packs their gradients."""
-
     @staticmethod
     def forward(ctx: Any, bucket: GraphedBucket, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
@@ -124,8 +119,6 @@ Weight = tuple[int, int]
 
 
 class LaneGraph:
-    """One lane's graphs for steps of one kind, with their static memory."""
-
     def __init__(self, lane: Lane, inputs: Sequence[Tensor], place: CapturePlace) -> None:
         self._lane, self._place = lane, place
         self.inputs = [torch.empty_like(tensor) for tensor in inputs]
@@ -183,10 +176,7 @@ class LaneGraph:
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The graphs of all lanes for steps of one kind.
-
-    If `waits`, the forwards wait for the weights, each where it is read.
-    """
+    """If `waits`, the forwards wait for the weights, each where it is read."""
 
     lanes: Sequence[LaneGraph]
     spec: TreeSpec
@@ -279,8 +269,6 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The comparison of a kind's last forward with an eager one."""
-
     report: GraphReport
     kind: _Kind
     snapshot: Snapshot
@@ -314,7 +302,6 @@ class Graphs:
         self._parameters = [tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices]
 
     def versions(self) -> list[int]:
-        """The version counter of each parameter."""
         return list(map(_VERSION, self._parameters))
 
     @property
@@ -409,7 +396,6 @@ class Graphs:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of the error that ended the capture, not of those that follow."""
     while error.__context__ is not None:
         error = error.__context__
     return f"{type(error).__name__}: {(str(error) or 'no text').splitlines()[0]}"
@@ -450,7 +436,6 @@ def capture_step(
 
 
 def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
-    """Replace the tensors that need gradients by outputs of a PackNode for each bucket."""
     buckets = []
     for wanted, mailbox, _ in sums:
         assert mailbox.shapes is not None
@@ -464,7 +449,6 @@ def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[Graphed
 
 
 def _reached_weights(output: Tensor, buckets: Sequence[GraphedBucket]) -> set[Weight]:
-    """The weights that an output's gradient reaches."""
     numbers = {bucket: number for number, bucket in enumerate(buckets)}
     reached: set[Weight] = set()
     seen: set[Any] = set()

@@ -168,8 +168,6 @@ def record_event(device: torch.device, stream: Stream, again: Any = None) -> Any
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One replica's device and its streams in one forward."""
-
     device: torch.device
     compute: Stream
     near: Stream
@@ -182,7 +180,6 @@ class Lane:
     is_linked: bool = False
     """Whether a link leads to its parent; False for lane 0."""
     route: Route = Route.STAR
-    """The route over this link."""
     is_staged: bool = False
     """Whether `Policy.host_staged` sends its bytes through the host."""
     is_remote: bool = False
@@ -198,8 +195,6 @@ class _Here(threading.local):
 
 
 class SideStreams:
-    """The side streams of one wrapper, made on first use; without `links` the route is a star."""
-
     def __init__(
         self,
         devices: Sequence[torch.device],

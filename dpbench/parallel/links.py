@@ -32,8 +32,6 @@ ROUNDS = 3
 
 
 class ProbeWork(NamedTuple):
-    """What `issue` puts on the streams."""
-
     devices: list[torch.device]
     streams: list[Stream]
     issue: Callable[[], object]

@@ -143,7 +143,6 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             raise
 
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly."""
         report = self._replicas.graph_report
         report.is_warming_up = False
         if self.src_device_obj.type != "cuda":
@@ -240,13 +239,11 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     loss(model(batch)).backward()
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
-        Each lane adds its steps in their order. Until then ``.grad`` gets only what cannot be kept: `accumulate.py`
-        lists it.
+        Until then ``.grad`` gets only what cannot be kept: `accumulate.py` lists it.
 
         The first forward inside sends the weights. A later one sends them if they have changed, as
-        `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
-        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
-        is kept and ``.grad`` gets every step.
+        `Policy.skip_unchanged` describes. Every forward sends the buffers. If all lanes are on one device, nothing is
+        kept and ``.grad`` gets every step.
 
         If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
         `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is

@@ -241,7 +241,6 @@ class ChangeWatch:
         self._steps.update(id(p) for p in parameters if p.requires_grad or p.grad is not None)
 
     def mark_dirty(self) -> None:
-        """Make every later signature differ from the present ones."""
         self._mark = object()
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:

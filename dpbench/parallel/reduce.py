@@ -129,7 +129,6 @@ def _sum_by_nccl(packages: Packages) -> Tensor:
 
 
 def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], is_whole: bool) -> Arrived:
-    """Add the children's sums to the lane's flat, and send each piece to the parent."""
     lane, package = packages[number]
     parent = packages[lane.parent][0]
     sent: Arrived = []
@@ -200,7 +199,6 @@ def arrivals(packages: Packages, base: Lane) -> Iterator[Tensor]:
 
 
 def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
-    """Copy a flat to the base's device on the lane's side streams; the hub waits."""
     assert package.flat is not None
     _take_over(package, lane)
     with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
@@ -262,5 +260,4 @@ def record_for_optimizer(total: Tensor | None, base: Lane) -> None:
 
 
 def is_apart(base: Lane) -> bool:
-    """Whether the hub is a stream of its own."""
     return bool(base.near != base.compute)

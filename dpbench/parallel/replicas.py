@@ -34,8 +34,6 @@ _TENSOR_TABLES = ("_parameters", "_former_parameters", "_buffers")
 
 
 class _Shell(NamedTuple):
-    """A shell's ``__dict__``, its tables, and `children`, its children's shells, for each refresh."""
-
     state: State
     parameters: dict[str, Any]
     buffers: dict[str, Any]
@@ -140,7 +138,6 @@ class Shells:
     # Both generators copy each dict to a list at once: another thread may be running the shell and changing the dict.
 
     def _registered(self) -> Iterator[Any]:
-        """The present children of this lane's modules, shells or not."""
         for shell in self._plain:
             yield from list(dict.values(shell.modules))  # not its own method, which may let another lane run
         for module in self._custom:
@@ -214,7 +211,6 @@ class Shells:
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:
-        """Replicate the custom modules by stock's protocol, and return the root."""
         modules = [
             shell if node.is_plain else node.module._replicate_for_data_parallel()
             for node, shell in zip(self._nodes, self._shells, strict=True)
@@ -294,8 +290,6 @@ MAX_CUSTOM_SETS = 2
 
 
 class ReplicaSet:
-    """Shells and received tensors of all lanes, which are added when a forward first needs them."""
-
     def __init__(self, tree: ModuleTree, policy: Policy, is_interleaved: bool) -> None:
         check_replicatable(tree)
         self.tree = tree
@@ -355,7 +349,6 @@ class ReplicaSet:
     def refresh(
         self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
     ) -> list[nn.Module]:
-        """Send the base's tensors, fill the shells, and return a replica per lane."""
         self.empty()  # weights of the last forward would keep their memory from being used again
         deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
         states = states_of(self.tree)
@@ -368,7 +361,7 @@ class ReplicaSet:
 
 
 class ReplicaPool:
-    """The sets of one wrapper; a set is idle when nothing else refers to its shells."""
+    """A set is idle when nothing else refers to its shells."""
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)
@@ -425,7 +418,6 @@ class ReplicaPool:
         )
 
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
-        """Replicas of `base` on the first `count` devices."""
         chosen, claim = self._claim(self.tree_of(base), count)
         # Lanes on one device run one after the other anyway, so side streams would only add events.
         has_links = self.streams.has_links
@@ -492,10 +484,8 @@ class ReplicaPool:
             wait_stream(lanes[0].compute, lane.near)
 
     def lend(self, borrower: Callable[..., Result], *args: Any) -> Result:
-        """Return ``borrower(*args)``, and empty the idle sets afterwards.
-
-        The borrower makes replicas, uses them, and returns no replica. A replica that is still referred to keeps its
-        set until the next forward.
+        """The borrower makes replicas, uses them, and returns no replica; idle sets are emptied afterwards. A replica
+        that is still referred to keeps its set until the next forward.
         """
         result = borrower(*args)
         self.empty_idle()

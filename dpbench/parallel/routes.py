@@ -30,7 +30,6 @@ from functools import cache, partial
 from dpbench.parallel.policy import Route
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""The size of a large bucket's pieces."""
 ISSUE_S = 25e-6
 """The host's time for a piece: a copy, two events and two waits."""
 
@@ -97,7 +96,6 @@ def candidates(links: Links) -> tuple[Route, ...]:
 
 
 def reason(links: Links) -> str:
-    """Why "auto" takes its route, in words."""
     chosen = choose(links)
     seconds = dict(links.seconds)
     if chosen in seconds and len(seconds) > 1:

@@ -36,7 +36,6 @@ Chunks = list[Any]
 Cutter = Callable[[Tensor], Sequence[Tensor]]
 _DEVICE, _DATA = attrgetter("device"), attrgetter("data")
 _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
-"""Arguments that need no look inside."""
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
@@ -156,7 +155,6 @@ class Cut(Function):
 
 
 def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
-    """Raise for what would be cut wrongly, or given whole to lanes that share a device."""
     if isinstance(value, PackedSequence):
         raise TypeError(
             "a PackedSequence is packed by time and cannot be cut by items; pass padded sequences and pack in forward"
@@ -317,7 +315,6 @@ class Target:
     small_bytes: int = 0
 
     def nears_for(self, tensors: Sequence[Tensor]) -> Sequence[Stream]:
-        """The streams to copy these on, one each, or none."""
         is_small = tensors[0].nbytes <= self.small_bytes
         return () if is_small else self.nears[: len(tensors)]
 
@@ -395,7 +392,6 @@ def _counted_from_front(first: Tensor, dim: int) -> int:
 
 
 def _check_sizes(tensors: Sequence[Tensor], dim: int) -> None:
-    """Raise RuntimeError, with the stock text, if sizes do not match."""
     first = tensors[0]
     for tensor in tensors:
         expected = list(first.shape)
@@ -408,7 +404,6 @@ def _check_sizes(tensors: Sequence[Tensor], dim: int) -> None:
 
 
 def _empty_for(tensors: Sequence[Tensor], size: int, dim: int, device: torch.device) -> Tensor:
-    """An empty tensor for the joined parts; channels_last if all parts are."""
     shape = list(tensors[0].shape)
     shape[dim] = size
     dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])

@@ -97,8 +97,6 @@ class AwaitedTable(dict[str, Tensor | None]):
 
 
 class Turn(Protocol):
-    """One lane of an interleaved run, which runs while it has the turn."""
-
     def reach(self, is_leaf: bool) -> None:
         """Called before a child is read: let other lanes run if it is time."""
 

@@ -30,8 +30,6 @@ _DENORMAL = 5e-324
 
 
 class ThreadState(NamedTuple):
-    """The caller's thread-local state, taken once per forward."""
-
     inference: bool
     grad: bool
     forward_grad: bool
@@ -151,7 +149,6 @@ class ThreadHazards:
         self._settings = setting_values()
 
     def uses(self) -> list[str]:
-        """Clauses for a warning: shared state used since construction, and the effect on threads."""
         uses = [
             f"random numbers were drawn from the generator of {device}, in an undefined order: runs are not "
             "reproducible, and a checkpoint inside a replica recomputes with other numbers, so its gradients are wrong"

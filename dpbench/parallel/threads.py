@@ -28,7 +28,6 @@ from dpbench.parallel.thread_state import ThreadHazards
 
 Call = Callable[[], Any]
 Outcome = tuple[Any, BaseException | None]
-"""What a call returns, or what it raises."""
 
 
 def value_of(outcome: Outcome) -> Any:
@@ -52,7 +51,6 @@ class LaneThread:
         threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
 
     def submit(self, call: Call, report: Callable[[Outcome], object]) -> None:
-        """Have the thread run `call`, drop it, and report its outcome."""
         self._calls.put((call, report))
 
     def wait(self) -> None:
@@ -75,7 +73,7 @@ def _serve(calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None]) 
 
 
 class ThreadPools:
-    """The threads of one wrapper: a pool for each forward that runs at the same time."""
+    """A pool for each forward that runs at the same time."""
 
     def __init__(self) -> None:
         self._idle: list[list[LaneThread]] = []
@@ -210,8 +208,6 @@ class WatchedRun(ABC):
 
 
 class StallWatchdog:
-    """Watches the runs of one wrapper, from a thread that ends with the wrapper."""
-
     def __init__(self) -> None:
         self._running: set[WatchedRun] = set()
         self._process: int | None = None

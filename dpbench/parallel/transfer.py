@@ -59,10 +59,8 @@ def send_chunks(chunks: Sequence[Tensor], lanes: Sequence[Lane]) -> list[Tensor]
 
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
 
-    Small chunks go on the compute streams, because they take less time than other streams take to be issued.
-
     A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
-    tensor is pinned. If it is not, CUDA blocks the host until the copy is over, but no longer.
+    tensor is pinned; if it is not, CUDA blocks the host until the copy is over.
 
     A copy to the base's device also waits for the compute stream: the optimizer may read a gradient there that the
     engine cloned on the hub.
@@ -165,7 +163,6 @@ def _warn_of_peer_limit() -> None:
 
 
 def _main_stream(device: torch.device) -> Stream:
-    """The device's default stream; the current one where there is none."""
     module = torch.get_device_module(device)
     return getattr(module, "default_stream", module.current_stream)(device)
 

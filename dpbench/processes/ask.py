@@ -15,9 +15,7 @@ _TIMEOUT_S = 120.0
 
 
 class ProbeError(ReportedError):
-    """The ending and the last lines of the child that probes this machine. The text has its ending and its last
-    lines.
-    """
+    """The ending and the last lines of the child that probes this machine."""
 
 
 def ask_machine(

@@ -41,7 +41,6 @@ class RoundPlan:
 
 
 def guessed_cost(cases: Sequence[Case]) -> RoundCost:
-    """Before any round was taken."""
     ranked_s = _RANKS_GUESS_S * sum(case.variant.is_per_rank for case in cases)
     fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s
     return RoundCost(fixed_s, tuple(least_seconds(case.devices) for case in cases))
@@ -86,7 +85,6 @@ def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_
 
 
 def are_too_many(rounds: int, guess: RoundCost, budget_s: float) -> bool:
-    """Whether rounds of this cost surely take longer than the budget."""
     return rounds * guess.shortest_s > 1.25 * budget_s
 
 

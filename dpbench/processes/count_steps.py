@@ -87,7 +87,6 @@ def step_key(workload: str, variant: str, lanes: int) -> str:
 
 
 def _counted_as(variant: VariantId, lanes: int) -> Step:
-    """The variant and the lanes whose step is counted for this one."""
     if variant.name in (VariantName.DDP, VariantName.SINGLE):
         return VariantId(VariantName.SINGLE), 1
     if variant.values.get("graphs"):
@@ -166,7 +165,6 @@ def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher)
 
 
 def _peak_bytes(record: CountRecord) -> dict[int, int]:
-    """By device."""
     found = dict[int, int]()
     for phase in record.counts.phases.values() if record.counts else ():
         for device, size in (phase.peak_bytes or {}).items():

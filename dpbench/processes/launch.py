@@ -58,8 +58,6 @@ class Exit:
 
 
 class Process(Protocol):
-    """subprocess.Popen, or psutil.Process for a fork."""
-
     @property
     def pid(self) -> int: ...
     def kill(self) -> None: ...
@@ -205,7 +203,6 @@ class _FailedRank:
 def _watch(
     processes: Sequence[Process], pipes: Sequence[TailPipe], deadline_s: float, stop_fd: int | None
 ) -> tuple[_Ending, _FailedRank | None]:
-    """Until the first process or a failed rank ends, the deadline passes or `stop_fd` is readable."""
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for rank, process in enumerate(processes):

@@ -101,14 +101,10 @@ class CountRecords(Frozen):
 
 
 class TraceJob(Frozen):
-    """Profile one step of a case."""
-
     case: Case
 
 
 class TraceRecord(Frozen):
-    """The profiled step, or the reason why there is none."""
-
     trace: VariantTrace
 
 
@@ -307,6 +303,4 @@ class AutoChoice(Frozen):
 
 
 class AutoChoices(Frozen):
-    """In the order of the request's machines."""
-
     machines: tuple[AutoChoice, ...]

@@ -54,7 +54,6 @@ class LoadMeter:
         return OtherLoad(max(0.0, now_s - self._others_s) / elapsed_s, usable_cores())
 
     def _others(self) -> float | None:
-        """Seconds of all cores since boot, without those of this process and its ended children."""
         try:
             times = parse_cpu_times(self._stat.read_text())
         except (OSError, ValueError):

@@ -12,7 +12,6 @@ from dpbench.projection.step_sum import Setting, StepSum, sum_step
 
 ITEMS_PER_DEVICE = 32
 Counted = Mapping[tuple[VariantId, int], AffineCounts]
-"""By variant and number of lanes."""
 
 
 def count_for(

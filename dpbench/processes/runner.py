@@ -28,7 +28,6 @@ from dpbench.records.record import Record
 from dpbench.stats.least_samples import MOST_S
 
 Key = tuple[str, int]
-"""A case's id and a round's number."""
 
 
 class Records(Protocol):

@@ -62,7 +62,6 @@ def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
 
 
 def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:
-    """Workload, devices and batch; `single` alone has one of the devices."""
     first = max((*cases, *(skip.case for skip in skipped)), key=lambda case: len(case.devices))
     return f"{first.workload} on {short_devices(first.devices)}, batch {first.batch}"
 

@@ -39,7 +39,6 @@ def _remove(folder: str) -> None:
 
 
 def _marked(mark: bytes) -> Iterator[int]:
-    """Descriptors of the processes that carry the mark."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             fd = os.pidfd_open(int(name))  # before the check: the number may be given to another process

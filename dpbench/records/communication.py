@@ -43,7 +43,6 @@ class Issue(Frozen):
 
     @property
     def what(self) -> str:
-        """``64 bytes of float32, exposed``."""
         size = f"{self.size_bytes:,} bytes of {self.dtypes}" if self.dtypes else "no payload"
         return ", ".join([size, *["unaligned"] * self.is_unaligned, *["exposed"] * self.is_exposed])
 

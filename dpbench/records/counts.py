@@ -164,7 +164,6 @@ class Counts(Frozen):
     unit: str = ""
 
     def by_name(self) -> dict[str, int]:
-        """By full name, without those that are None."""
         tree = self.model_dump(mode="json", exclude={"unit"})
         value = {f"value ({self.unit})": tree.pop("value")}
         phases, choices = tree.pop("phases"), tree.pop("slower_choices")
@@ -240,8 +239,6 @@ class CountRecord(Frozen):
 
 @dataclass(frozen=True)
 class Change:
-    """`old` or `new` is None if the counter is missing there."""
-
     name: str
     old: int | None
     new: int | None

@@ -24,7 +24,6 @@ class Reading:
     span_s: Real | None = None
 
     def __post_init__(self) -> None:
-        """Raise PydanticCustomError for both or neither."""
         if (self.value is None) is (self.reason is None):
             raise PydanticCustomError("reading", "allowed: a value, or a reason and no value")
 

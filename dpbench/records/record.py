@@ -159,7 +159,6 @@ class Record(Frozen):
 
     @property
     def key(self) -> tuple[str, int]:
-        """Unique within one run."""
         return (self.case.id, self.round)
 
     @property

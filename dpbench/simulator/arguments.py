@@ -92,7 +92,6 @@ def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) 
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 _known_shapes: dict[Any, Layout | tuple[Layout, ...]] = {}
-"""By operator and arguments. torch's ``meta`` kernels are Python, and as slow as computing."""
 
 
 def _shape_key(func: Any, args: Any, kwargs: Any) -> Any:

@@ -150,7 +150,6 @@ def _is_in_hook() -> bool:
 
 
 def _handoff_of(tensor: Any, backward: Backward) -> GradientHandoff | None:
-    """The hand-off of a gradient of this backward pass, or None."""
     handoff = tensor.handoff if isinstance(tensor, SimTensor) else None
     return handoff if handoff is not None and handoff.backward is backward else None
 
@@ -269,7 +268,6 @@ def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _join(backward: Backward) -> None:
-    """Let the caller's streams wait for the leaves."""
     simulation = the_simulation()
     for stream in backward.leaf_streams:
         device = simulation.device_of(stream)

@@ -81,7 +81,6 @@ def _common_device(
 
 
 def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
-    """Whether this is a CPU tensor that a kernel of another device does not accept."""
     is_index = known.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
 
@@ -95,7 +94,6 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
-    """Allocate and wrap the outputs, record reads and writes; the caller holds the lock."""
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
     fresh: list[SimTensor] = []
@@ -129,7 +127,6 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
 def _launch(
     simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
 ) -> None:
-    """Put the operator into its stream, and record it; raise RaceError."""
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]

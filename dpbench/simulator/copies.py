@@ -88,7 +88,6 @@ def item(func: Any, args: Any, _: Any) -> Any:
 
 
 def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) -> Tensor:
-    """The CPU tensor of a copy; without numbers its shape, or zeros for the host."""
     if the_simulation().numbers:
         return aten._to_copy.default(raw(source), **options)
     value = aten._to_copy.default(raw(source), **options, device="meta")

@@ -84,7 +84,6 @@ def backward() -> Backward | None:
 
 @contextmanager
 def in_backward() -> Iterator[Backward]:
-    """A new backward pass within the block."""
     outer, device, streams = _current.backward, _current.device, _current.streams
     _current.backward = inner = Backward(device, dict(streams))
     _current.streams = dict(streams)

@@ -59,8 +59,6 @@ def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None
 
 
 class Recorder:
-    """Counts event ids, and adds events to the recordings that run."""
-
     def __init__(self) -> None:
         self._last = 0
         self.running: list[Recording] = []

@@ -36,7 +36,6 @@ def _record_stream(_: Any, args: Any, __: Any) -> None:
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
-    """Dropout with random numbers from the device's own generator."""
     simulation = the_simulation()
     generator = simulation.generators[args[0].device.index] if simulation.numbers else None
 

@@ -116,7 +116,6 @@ class Simulation:
                 self.order.host_wait(self.order.now(stream))
 
     def streams(self) -> dict[int, int]:
-        """The device of each stream."""
         return dict(enumerate(self._device_of_stream))
 
     # Memory

@@ -1,9 +1,7 @@
 """The least samples of a process from which its median counts.
 
-A budget is kept by fewer rounds, never below these numbers. With 4 to 9 samples a process, the interval of a default
-run excluded the median of a run with 350 to 1,000 (2-core AMD EPYC, torch 2.13.0, mlp/small on cpu*2). A GPU needs
-longer: its clocks rise while it works, and NVML's utilisation is a mean over up to a second (nvml.h,
-nvmlUtilization_t).
+A budget is kept by fewer rounds, never below these numbers. A GPU needs longer: its clocks rise while it works, and
+NVML's utilisation is a mean over up to a second (nvml.h, nvmlUtilization_t).
 """
 
 from collections.abc import Sequence

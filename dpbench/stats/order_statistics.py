@@ -64,6 +64,5 @@ def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInt
 
 
 def _ranks(count: int, distance: float) -> tuple[int, int]:
-    """The ranks, from 0, at this distance from the middle one, rounded outward."""
     middle = (count - 1) / 2
     return max(0, floor(middle - distance)), min(count - 1, ceil(middle + distance))

@@ -103,7 +103,6 @@ def log_medians(rounds: Rounds) -> NDArray[np.float64]:
 
 
 def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean's standard error and its degrees of freedom; both 0 for one round."""
     if len(logs) == 1:
         return 0.0, 0.0
     return standard_error(logs), float(len(logs) - 1)

@@ -129,7 +129,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _cut_torn_end(fd: int) -> int:
-    """After the last newline; return the size in bytes."""
     size = os.fstat(fd).st_size
     start = size
     while start > 0:

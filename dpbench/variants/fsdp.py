@@ -27,7 +27,6 @@ def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost modules that lie in a list and have parameters."""
     is_list = isinstance(module, nn.ModuleList | nn.Sequential)
     for child in module.children():
         if not any(True for _ in child.parameters()):

@@ -181,7 +181,6 @@ def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Modul
 
 
 def _broadcast(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
-    """For each lane the copy of each tensor."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         flat = NaiveBroadcast.apply(devices, *tensors)
         lanes = [flat[i : i + len(tensors)] for i in range(0, len(flat), len(tensors))]
@@ -191,7 +190,6 @@ def _broadcast(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[d
 
 
 def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
-    """A tree of new modules, with each tensor replaced by its copy."""
     shells = {module: module._replicate_for_data_parallel() for module in base.modules()}
     for module, shell in shells.items():
         for name, child in module._modules.items():

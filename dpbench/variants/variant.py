@@ -38,8 +38,6 @@ class Variant:
 
 
 def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """The whole batch on the first device."""
-
     def forward(*inputs: Tensor) -> Any:
         return base(*(x.to(devices[0], non_blocking=True) for x in inputs))
 

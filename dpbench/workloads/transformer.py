@@ -129,6 +129,5 @@ def _random(spec: TransformerSize, size: int, generator: torch.Generator) -> Bat
 
 
 def _digits(size: int, generator: torch.Generator) -> Batch:
-    """Images as sequences of 64 grey values, of which the model predicts the next one."""
     images, _ = digits.draw(size, generator)
     return _shift(images.flatten(1))

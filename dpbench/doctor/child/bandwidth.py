@@ -59,7 +59,6 @@ def _between(one: torch.device, other: torch.device, size_bytes: int) -> Iterato
 
 
 def _guarded(what: str, measure: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """`unknown` if the device refuses."""
     try:
         return list(measure())
     except RuntimeError as error:  # includes torch.OutOfMemoryError

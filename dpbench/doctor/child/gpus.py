@@ -47,7 +47,6 @@ def _of_gpu(index: int) -> Iterator[Finding]:
 
 
 def _checked(what: str, check: Callable[[str, Any], Finding], handle: Any) -> Finding:
-    """`unknown` if this GPU does not offer the value."""
     try:
         return check(what, handle)
     except NotOfferedError as error:

@@ -60,7 +60,6 @@ def examine_host(
 
 
 def _load(before: str | None, after: str | None, window_s: float) -> list[Finding]:
-    """Other load and stolen time."""
     if before is None or after is None:
         return [unknown("other load", "/proc/stat cannot be read")]
     since_boot = parse_cpu_times(after)

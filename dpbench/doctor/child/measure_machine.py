@@ -159,7 +159,6 @@ def _rates(amount: float, devices: Sequence[torch.device], work: Callable[[], ob
 
 
 def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: int) -> Callable[[], float]:
-    """A function that returns the seconds of a call, until all devices are idle."""
     clock = make_clock(devices)
 
     def once() -> float:
@@ -172,7 +171,6 @@ def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: i
 
 
 def _pair(links: Sequence[str]) -> tuple[int, int]:
-    """The first pair with NVLink, or the first two devices."""
     fast = (pair.split("-") for pair, _, kind in (entry.partition(" ") for entry in links) if kind.startswith("NV"))
     one, other = next(fast, ("0", "1"))
     return int(one), int(other)

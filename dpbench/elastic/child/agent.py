@@ -71,7 +71,6 @@ def run_agent(job: ElasticJob) -> None:
 
 
 def _set_environment(job: ElasticJob, path: Path) -> None:
-    """Workers inherit them."""
     os.environ[JOB_VARIABLE] = str(path)
     os.environ[AGENT_VARIABLE] = f"{job.agent}:{os.getpid()}"
     os.environ.setdefault("OMP_NUM_THREADS", "1")

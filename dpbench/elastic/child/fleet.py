@@ -78,7 +78,6 @@ def _agents(job: ElasticJob) -> Iterator[tuple[int, Path | None]]:
 
 
 def _forked(job: ElasticJob, asks_when: Path | None) -> int:
-    """An agent in a copy of this process; its process id."""
     fleet_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -100,7 +99,6 @@ def _live(job: ElasticJob, asks_when: Path | None, fleet_pid: int) -> None:
 
 
 def _wait_for(agents: set[int]) -> None:
-    """Until all have ended; exit with 1 if one failed, and the others die too."""
     while agents:
         pid, status = os.wait()
         agents.discard(pid)

@@ -52,7 +52,6 @@ def _leave() -> None:
 
 
 def _hang() -> None:
-    """Until a signal ends this worker."""
     while True:
         time.sleep(3600)
 

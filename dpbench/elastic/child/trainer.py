@@ -61,12 +61,10 @@ def main() -> None:
 
 
 def _place() -> tuple[int, int]:
-    """Rank and number of ranks, from torchrun's variables."""
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
-    """The model in DistributedDataParallel, with its process group."""
     # Ranks that start at different speeds do not hang. So only the group of the gradients has the short time-out.
     dist.init_process_group("gloo", timeout=_START_TIMEOUT)
     group = dist.new_group(timeout=timedelta(seconds=job.settings.hang_timeout_s))
@@ -78,7 +76,6 @@ def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
 def _train(
     job: ElasticJob, workload: Workload, scheme: Callable[..., object], model: nn.Module, log: EventLog
 ) -> float:
-    """Take the missing steps; return the last one's loss over its whole batch."""
     rank, world = _place()
     optimizer = workload.optimizer(model.parameters())
     settings = job.settings
@@ -103,7 +100,6 @@ def _train(
 
 
 def _batch(job: ElasticJob, workload: Workload, step: int) -> Batch:
-    """A step's global batch, in the run's dtype."""
     generator = torch.Generator().manual_seed(job.settings.seed * 1_000_003 + step)
     batch = workload.batch(job.settings.batch, generator)
     dtype = getattr(torch, job.settings.dtype)
@@ -123,7 +119,6 @@ def _weight(own: Batch, items: int, world: int) -> float:
 
 
 def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:
-    """The trained model's loss over a whole batch."""
     with torch.no_grad():
         return float(workload.loss(model(*batch.inputs), batch.target))
 

@@ -126,7 +126,6 @@ def _enter_suite(commit: Path) -> tuple[str, list[str]]:
 
 
 def _names_of(benchmark: Any) -> Iterator[str]:
-    """The name with each combination of parameters, as asv writes it."""
     for parameters in itertools.product(*benchmark.params):
         yield f"{benchmark.name}({', '.join(parameters)})" if parameters else benchmark.name
 
@@ -160,7 +159,6 @@ def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Itera
 
 
 def _cached(folder: str, bare: str, key: str, caches: Path) -> Any:
-    """What `setup_cache` made; copies the files that it wrote into the current folder."""
     cache = caches / sha256(key.encode()).hexdigest()
     if not cache.exists():
         new = cache.with_suffix(".new")

@@ -72,8 +72,6 @@ def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:
 
 
 class _PeakMemory:
-    """The most memory of Python objects made inside the block."""
-
     most_bytes = 0
 
     def __enter__(self) -> None:

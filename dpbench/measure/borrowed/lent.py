@@ -73,8 +73,6 @@ def _is_foreign(module: str) -> bool:
 
 
 class _Finder:
-    """A finder of `sys.meta_path` for packages in some folders."""
-
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
 

@@ -63,10 +63,7 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
 
 
 class _Plugin:
-    """Keeps what is collected, the first line of failures, and a skip.
-
-    `error` is what the use of a function raised, and `passed` are the parts of the test that passed.
-    """
+    """`error` is what the use of a function raised, and `passed` are the parts of the test that passed."""
 
     def __init__(self, use: Use, probe: Probe | None = None) -> None:
         self._use, self._probe = use, probe

@@ -60,7 +60,6 @@ class _Sleeper(nn.Module):
 
 
 def slower_choices() -> int:
-    """In how many of the three trials the default dispatch chose the wrong way."""
     wrong = sum(_runs_at_once(_Sleeper(is_hindered=is_hindered)) is is_hindered for is_hindered in (False, True))
     return wrong + _leaves_sequence_for_a_small_gain()
 

@@ -128,7 +128,6 @@ def route_counters(recording: Recording, home: int) -> dict[str, int]:
 
 
 def _calls_before_last_lane(recording: Recording) -> int:
-    """The host's calls before the last device begins its first matrix product."""
     calls, at_begin = 0, dict[int, int]()
     for event in events_by_phase(recording)[Phase.FORWARD]:
         if isinstance(event, Operator) and event.flops:
@@ -152,12 +151,10 @@ def _is_work(event: Event) -> TypeGuard[Work]:
 
 
 def _order(recording: Recording, data: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """For each operator and copy the ids directly before it, its `data` included."""
     return {event: [*before, *data[event]] for event, before in recording.order().items()}
 
 
 def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[int]:
-    """The events in `starts` and all that come before them."""
     found, pending = set(), list(starts)
     while pending:
         event = pending.pop()
@@ -179,7 +176,6 @@ def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts:
 def _broadcast(
     forward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], device: int
 ) -> tuple[int, int]:
-    """The broadcast's bytes to the device: all, and those before its first layer."""
     of_batch = _descends(forward, data, {e.id for e in forward if isinstance(e, Copy) and e.source is None})
     copies = {e.id for e in forward if _is_between_devices(e) and e.id not in of_batch}
     of_base = _descends(forward, data, copies)
@@ -212,7 +208,6 @@ def _reductions(backward: Sequence[Work], data: Mapping[int, Sequence[int]], hom
 def _overlap(
     reductions: Reductions, data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]]
 ) -> tuple[int, int, int]:
-    """The reductions' bytes: all, those ready, and those startable (see above)."""
     late = {event for half in second_halves(reductions.lanes).values() for event in half}
     ready: dict[int, bool] = {}
     for part, inputs in sorted(reductions.inputs.items()):

@@ -30,7 +30,6 @@ def place_of(file: str, line: int, function: str | None = None) -> Place:
 
 @cache
 def _relative(file: str) -> str:
-    """The path below the first folder that holds it: the commit's, the current one, then those of imports."""
     wrapper = sys.modules.get(_WRAPPER)
     commit = [str(Path(wrapper.__file__).parents[2])] if wrapper is not None and wrapper.__file__ else []
     for folder in (*commit, os.getcwd(), *sorted(sys.path, key=len, reverse=True)):
@@ -40,14 +39,12 @@ def _relative(file: str) -> str:
 
 
 def _function_at(file: str, line: int) -> str:
-    """The qualified name of the innermost function around the line, or ``<module>``."""
     around = [found for found in _functions(file) if found[0] <= line <= found[1]]
     return max(around)[2] if around else "<module>"
 
 
 @cache
 def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
-    """First line, last line and name of each function in a file; nothing if it cannot be parsed."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -67,9 +64,7 @@ def _named(node: ast.AST, prefix: str) -> Iterator[tuple[int, int, str]]:
 
 
 _Call = tuple[str, str, int, str, str, int]
-"""Name, file and first line of a function; name, file and line of its caller."""
 _Line = tuple[str, str, int]
-"""A function's name, its file and a line of it."""
 
 
 class PythonCallSites(PythonCalls):
@@ -123,7 +118,6 @@ class PythonLineSites(PythonLines):
 
 
 def details_of(recording: Recording) -> Iterator[Detail]:
-    """Details of operators, kernels, floating-point operations, copies and calls of the host, by line."""
     values: Counter[tuple[str, str, str]] = Counter()
     for phase, events in events_by_phase(recording).items():
         for event in events:
@@ -140,7 +134,6 @@ def limited(details: Iterator[Detail]) -> tuple[Detail, ...]:
 
 
 def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:
-    """Counter, what, line and value of each counter to which an event adds."""
     if isinstance(event, Operator):
         what = event.name if event.node is None else f"{event.name} of {event.node}"
         values: Mapping[str, int] = {"operators": 1, "kernels": int(event.is_launched), "flops": event.flops}

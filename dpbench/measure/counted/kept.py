@@ -23,8 +23,6 @@ _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks"
 
 
 class _Mallinfo2(ctypes.Structure):
-    """What glibc's ``mallinfo2`` returns (mallinfo(3))."""
-
     _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS)
 
 

@@ -14,7 +14,6 @@ _WRAPPER, _LANES, _LAYERS, _FEATURES = "dpbench.parallel", 4, 4, 8
 
 
 def count_start() -> dict[str, int]:
-    """Counters by name; the process must not have imported the wrapper."""
     from dpbench.measure.python_calls import PythonCalls  # here, because it comes after `WITH_TORCH`
     from dpbench.records.counts import Phase
 

@@ -143,7 +143,6 @@ def _callers() -> dict[str, int]:
 
 
 def _apart(paused: nn.Module, called: nn.Module, operators: int) -> int:
-    """Before how many of its operators a paused call holds up another thread's."""
     apart = 0
     for number in range(operators):
         apart += not _can_meet(paused, called, number, _PATIENCE_S if apart < 2 else _LITTLE_S)

@@ -28,8 +28,6 @@ class Gpu:
 
 @dataclass(frozen=True)
 class CounterState:
-    """A counter that only grows, and wraps to 0 at 2 ** bits."""
-
     value: int
     bits: int
 

@@ -180,7 +180,6 @@ class Watch:
         )
 
     def _traffic(self, name: str, gpm: Mapping[int, Reading]) -> Reading:
-        """The traffic by the counter, or by GPM's rate if the counter has no value."""
         window_s = self._end_s - self._begin_s
         counted = reading(traffic_bytes, name, self._before, self._after, window_s)
         rate = gpm[_GPM_MIB_PER_S[name]]

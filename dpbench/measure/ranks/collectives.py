@@ -56,7 +56,6 @@ def collectives_of(session: Session, steps: int) -> dict[str, float | str]:
 
 
 def _spans_on_cpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
-    """Spans of collectives and of operators in a profile."""
     found = [(event.name, event.thread, (event.time_range.start, event.time_range.end)) for event in events]
     gloos = {thread for name, thread, _ in found if name.startswith("gloo:")}
     collectives = [span for name, _, span in found if name.startswith("gloo:")]
@@ -89,7 +88,6 @@ def overlap(collectives: Sequence[Span], operators: Sequence[Span]) -> tuple[flo
 
 
 def _union(spans: Sequence[Span]) -> list[Span]:
-    """The same time as spans that do not overlap, in order."""
     merged: list[Span] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:

@@ -154,7 +154,6 @@ class Issues(TorchDispatchMode):
 
     @property
     def steps(self) -> int:
-        """Steps that are over."""
         return len(self._taken) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -191,7 +190,6 @@ class Issues(TorchDispatchMode):
         return pending.work
 
     def _touch(self, arguments: Any, library: str = "") -> None:
-        """Note that the result of collectives with these tensors is needed."""
         if not self._pending:
             return
         storages = set(map(_storage, _tensors(arguments)))
@@ -270,7 +268,6 @@ class Issues(TorchDispatchMode):
 
 @contextmanager
 def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Calls of this function are calls of `around`, with the function as its first argument."""
     before = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: around(before, *args, **kwargs))
     try:
@@ -354,7 +351,6 @@ def _storage(tensor: Any) -> int:
 
 
 def _frames() -> Iterator[tuple[str, FrameType]]:
-    """This thread's frames, the innermost first, without those of dpbench."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

@@ -50,7 +50,6 @@ def links_on(machine: DescribedLinks) -> Links:
 
 
 def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
-    """The seconds of the busiest link of copies that start together."""
     sent = Counter(name for names in copies for name in names)
     busy_s = []
     for name, count in sent.items():

@@ -162,7 +162,6 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
 
 def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
-    """Raise WorkloadError for a case that cannot be counted."""
     from dpbench.measure.count_step import Extras, count
     from dpbench.measure.environment import read_environment
     from dpbench.variants.registry import variant_of
@@ -207,7 +206,6 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
 
 
 def _start_simulator(job: CountJob) -> str | None:
-    """Return the reason if a simulator that is needed cannot start, else None."""
     indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
     if not indices:
         return None

@@ -28,7 +28,6 @@ from dpbench.text.outside import one_line
 Block = tuple[float, ...]
 _TEAR_DOWN_S = 2.0
 Serve = Callable[[socket, int], object]
-"""What a side does, with its end of the pipe and the pid of this process."""
 
 _MOST_BYTES = 1 << 18
 """More than the kernel lets a side send at once; the rest of a longer message is dropped."""

@@ -55,7 +55,6 @@ def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
 
 
 def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeout_s: float) -> Answer:
-    """`work` runs in a fork, which writes the answer to a file in memory; raises SideError."""
     parent = os.getpid()
     with os.fdopen(os.memfd_create("answer"), "wb+", 0) as file:
 

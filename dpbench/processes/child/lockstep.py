@@ -97,7 +97,6 @@ def _round(job: LockstepJob) -> LockstepRound:
 
 
 TakeBlock = Callable[[SideName, int], tuple[Block, float]]
-"""A side takes a number of steps; returns what `Fork.take` does."""
 
 
 def _alternate(
@@ -167,7 +166,6 @@ def _blocks(job: LockstepJob, step_s: float) -> int:
 
 @contextmanager
 def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
-    """One process for each side; yields the first side's step time."""
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
         ready = [fork.receive() for fork in forks.values()]
@@ -181,8 +179,6 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
 
 @contextmanager
 def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
-    """A process for each block."""
-
     def take_block(name: SideName, steps: int) -> tuple[Block, float]:
         with _forked(job, name) as fork:
             fork.receive()

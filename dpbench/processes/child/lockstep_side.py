@@ -51,7 +51,6 @@ def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
 
 
 def failure(error: Exception) -> dict[str, object]:
-    """The message for an error before the side is ready."""
     match error:
         case WrongResultError():
             return failed(Outcome.WRONG_RESULT, error)

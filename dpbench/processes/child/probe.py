@@ -53,7 +53,6 @@ def read_machine(request: ProbeRequest) -> MachineInfo:
 
 
 def nvml_names() -> tuple[tuple[str, ...], str | None]:
-    """Names of the NVIDIA driver's GPUs, in its order, and an error or None."""
     import pynvml
 
     from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, start
@@ -139,7 +138,6 @@ def _workload_errors(request: ProbeRequest) -> dict[str, str | None]:
 
 
 def first_line(error: object) -> str:
-    """The error's first line, or its type if the text is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

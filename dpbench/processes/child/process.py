@@ -57,8 +57,7 @@ def leave() -> NoReturn:
 def shifted_heap() -> list[bytearray]:
     """Blocks of random size: while they are held, later tensors lie at random addresses.
 
-    A tensor's address changes a step's time by percents, and forks of one process allocate alike. Otherwise a case with
-    a name of another length would differ.
+    A tensor's address changes a step's time by percents, and forks of one process allocate alike.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 

@@ -31,7 +31,6 @@ from dpbench.processes.rounds import EXIT, STOP
 from dpbench.records.record import Outcome, Record
 
 Measure = Callable[[Job, Rendezvous | None], Record]
-"""Measures a job in a child; called in each rank."""
 
 
 def main() -> None:
@@ -73,7 +72,6 @@ def _run(request: RoundRequest, measure: Measure, connection: Connection) -> Exi
 
 @contextmanager
 def _places(request: RoundRequest) -> Iterator[list[Rendezvous | None]]:
-    """A place for each process to fork: None without ranks."""
     size = len(request.job.case.devices)
     if (launched := request.launched) is not None:
         yield [Rendezvous(launched.rank, size, launched.port, launched.address)]

@@ -152,7 +152,6 @@ def _end(rank: _Rank) -> str:
 
 
 def _where(rank: _Rank) -> str:
-    """The line of the script at which a rank is."""
     from dpbench.measure.ranks.issues import is_of_user
 
     before = os.fstat(rank.output_fd).st_size

@@ -54,7 +54,6 @@ def pin(cores: tuple[int, ...]) -> None:
 
 
 def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
-    """The message for an error: its outcome, and its first line as the reason."""
     line, *_ = str(error).strip().splitlines() or [""]
     reason = line if isinstance(error, BorrowedError) else f"{type(error).__name__}: {line}"
     return {"outcome": outcome, "reason": reason}

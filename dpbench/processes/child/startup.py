@@ -102,7 +102,6 @@ def _serve(job: StartUpJob, side: Side, pipe: socket, parent_pid: int) -> None:
 
 
 def _start_up_s(case: Case) -> Block:
-    """Seconds of the import, of the construction and of the first forward."""
     import_s = undisturbed(lambda: import_module(WRAPPER), time.perf_counter)()
     variant = variant_of(case.variant)
     torch.set_num_threads(candidates(case, variant)[0])

@@ -104,7 +104,6 @@ class Followers:
             )
 
     def _accept_all(self, patience_s: float) -> Iterator[tuple[Connection, Any]]:
-        """The connection and the facts, as JSON, of each rank that comes."""
         deadline_s = time.monotonic() + patience_s
         while len(self.connections) + len(self.refused) < self.world.size - 1:
             self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
@@ -207,7 +206,6 @@ class _Reports:
 
 
 def _free_port() -> int:
-    """For rank 0's child."""
     with socket.create_server(("", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

@@ -99,7 +99,6 @@ def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
 
 
 def _first_host(environment: Mapping[str, str], launcher: str) -> str:
-    """The first host of srun's list, such as ``node[03-04,7],other``."""
     hosts = environment.get("SLURM_STEP_NODELIST") if launcher == "srun" else None
     match = re.match(r"([^\[,\s]+)(?:\[(\d+)[^\]]*\])?", hosts or "")
     if match is None:

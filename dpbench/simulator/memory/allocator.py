@@ -66,8 +66,6 @@ class _Held:
 
 
 class Allocator:
-    """The memory of one device, which begins at the address `base`."""
-
     def __init__(self, base: int, order: StreamOrder) -> None:
         self._order = order
         self._top = base

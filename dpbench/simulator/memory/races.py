@@ -134,7 +134,6 @@ class ShadowMemory:
             )
 
     def _touched(self, region: Region) -> list[_Cell]:
-        """The cells that the region touches; a dense region first cuts them at its bounds."""
         if region.start >= region.stop:
             return []
         if region.runs is None:
