@@ -47,8 +47,7 @@ def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
 def link_mbit_per_s(interface: str, net: Path = Path("/sys/class/net")) -> int | None:
     """The speed that the driver reports for a network interface, or None.
 
-    Loopback and most virtual interfaces have none; without a cable the driver reports -1. A veth pair reports 10,000,
-    whatever it can do.
+    Loopback and most virtual interfaces have none; without a cable the driver reports -1.
     """
     text = (_text(net / interface / "speed") or "").strip()
     return int(text) if text.isdecimal() and int(text) else None

@@ -98,7 +98,6 @@ _ALLOWED = f"family/size with a family of {one_of(Family)} and a size of {one_of
 
 
 IMPORT_FOLDERS = ("", "src")
-"""Where a factory's module is searched first, as projects are laid out."""
 
 
 def is_factory(text: str) -> bool:

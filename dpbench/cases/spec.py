@@ -62,8 +62,7 @@ class Spec(Frozen):
 
     `batch` is global; a sample is `steps_per_sample` steps. Without `devices` the machine's default lanes are used,
     without `threads` all its cores. `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one
-    round, `timeout_s` the life of one child beside its sampling. Without a `reference`, ratios are to the first of
-    torch_dp, naive and the other schemes that runs.
+    round, `timeout_s` the life of one child beside its sampling.
     """
 
     variants: NonEmpty[VariantId] = Field(

@@ -3,7 +3,7 @@
 A new variant needs a wrapper in `dpbench/variants/` and a row here: `dpbench list`, options, order of tables and the
 registry read this table.
 
-A variant is written as a name, or as a name with parameters. `VariantId` has one text for each:
+`VariantId` has one text for each:
 
     tuned
     tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
@@ -101,7 +101,6 @@ PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
 """The variants with one process per device; a test compares them with the wrappers."""
 
 SCHEMES = tuple(name for name in VariantName if name is not VariantName.FSDP)
-"""The variants compared by default."""
 
 _EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
 VARIANT = f"{one_of(VariantName)}, package.module:callable, or one with parameters in brackets, such as {_EXAMPLE}"

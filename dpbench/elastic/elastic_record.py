@@ -23,8 +23,6 @@ _GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
 
 
 class FaultKind(StrEnum):
-    """What happens to a worker, or to the number of ranks."""
-
     KILL = "kill"
     OOM = "oom"
     """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
@@ -37,7 +35,6 @@ class FaultKind(StrEnum):
 
 
 WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
-"""By how many ranks a fault changes the world."""
 
 
 class PlannedFault(BaseModel):
@@ -65,9 +62,7 @@ class CheckpointFormat(StrEnum):
 
 class RunScheme(StrEnum):
     UNDISTURBED = "undisturbed"
-    """DistributedDataParallel under torchrun, without faults."""
     ELASTIC = "elastic"
-    """The same with the planned faults."""
 
 
 class ElasticSettings(BaseModel):

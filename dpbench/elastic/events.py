@@ -15,8 +15,6 @@ from dpbench.elastic.elastic_record import ElasticEvent, EventKind
 
 
 class EventLog:
-    """The file of one process."""
-
     def __init__(self, folder: Path, *, agent: int = 0, rank: int | None = None) -> None:
         self._agent, self._rank, self._pid = agent, rank, os.getpid()
         who = f"agent-{agent}" if rank is None else f"rank-{rank}"

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.elastic.elastic_record import ElasticSettings, PlannedFault, RunScheme
 
 JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
-"""The path of the job's file."""
 AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
 """The agent's number and process id, as in ``0:4711``."""
 

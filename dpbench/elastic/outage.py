@@ -18,8 +18,6 @@ _NS = 1e-9
 
 
 class OutagePart(StrEnum):
-    """In the order of time."""
-
     NOTICING = "noticing"
     """Until the first agent begins to stop its workers."""
     STOPPING = "stopping"
@@ -75,12 +73,10 @@ def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
 
 
 def steps_done(events: Sequence[ElasticEvent]) -> int:
-    """Steps that were done at least once."""
     return max((event.step + 1 for event in events if _is_step(event) and event.step is not None), default=0)
 
 
 def steps_kept(events: Sequence[ElasticEvent]) -> int:
-    """The steps in the newest complete checkpoint."""
     saved = [event.step or 0 for event in events if event.kind is EventKind.CHECKPOINT_END and event.rank == 0]
     return max(saved, default=0)
 

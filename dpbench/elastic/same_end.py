@@ -13,7 +13,6 @@ _MOST_DIFFERENCE = {"float64": 1e-10, "float32": 1e-4}
 
 
 def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticSettings) -> str | None:
-    """Why the undisturbed run's last event does not allow this one, or None."""
     if is_same_to_the_bit(done, expected):
         return None
     difference = loss_difference(done, expected)
@@ -31,7 +30,6 @@ def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticS
 
 
 def is_same_to_the_bit(done: ElasticEvent, expected: ElasticEvent) -> bool:
-    """Whether the loss and all parameters are equal."""
     return (done.loss, done.digest) == (expected.loss, expected.digest)
 
 

@@ -12,7 +12,7 @@ Where the forward ran decides, not where its backward runs. These gradients are 
    step's gradient,
 4. those of bases that are no leaves, such as a wrapper inside another one's replica.
 
-Producer and consumer of a kept sum is the lane's compute stream.
+Producer and consumer of a kept sum is the lane's compute stream; a new current stream waits for the old one.
 """
 
 import threading

@@ -1,8 +1,7 @@
 """Buckets: which tensors are sent together, and the memory that they keep between forwards.
 
 A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write to
-one weight does not invalidate another. So the flat is written again only if nothing but its templates uses its storage
-(`reference_counts.py`, 9); else the bucket moves to new memory.
+one weight does not invalidate another.
 """
 
 from collections.abc import Hashable, Sequence
@@ -80,7 +79,8 @@ Shape = tuple[torch.Size, tuple[int, ...]]
 
 
 class FlatCopy:
-    """Producer: the lane's far stream. `joined` has the lanes whose far stream has waited for their compute stream in
+    """Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
+    streams above the lane's children. `joined` has the lanes whose far stream has waited for their compute stream in
     this forward.
     """
 

@@ -1,7 +1,7 @@
 """Call the replicas in the way that the policy names, or in the one that measures fastest.
 
-In sequence the calls run one after the other in the caller's thread. If a run stalls, the watchdog (`threads.py`)
-starts its pending calls on threads, and the wrapper uses threads from then on.
+If a run stalls, the watchdog (`threads.py`) starts its pending calls on threads, and the wrapper uses threads from then
+on.
 """
 
 import contextvars

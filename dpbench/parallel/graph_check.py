@@ -4,9 +4,8 @@
 
     snapshot ──> graphs: outputs, gradients, buffers ──> restored ──> eager: the same ──> restored ──> graphs again
 
-A graph does not run the module's Python code. So it repeats what that code chose during the capture: a branch, a
-counter, a number. The gradients are those of fixed gradients of the outputs: of all, then of the first alone, then of
-the last, because a loss may use some.
+The gradients are those of fixed gradients of the outputs: of all, of the first alone, of the last, because a loss may
+use some.
 """
 
 from collections.abc import Callable, Sequence

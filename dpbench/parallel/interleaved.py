@@ -13,18 +13,12 @@ first::
     lane 1       └─██──│     └─██──│     └─██ ...
     lane 2           └─██        └─██
 
-Each lane has a lock that is open while the baton is on its way to it. So a lane that has not started yet keeps its
-place in the order.
+Each lane has a lock that is open while the baton is on its way to it, so a lane that has not started yet keeps its
+place.
 
-Some sections of a forward must not be disturbed by other lanes. So a lane passes the baton on only while the state
-below is that in which its forward began:
-
-checkpoints                Grad mode (off in inference mode too) or saved-tensor hooks differ. A checkpoint saves the
-                           generators' states and draws again in its recomputation, without other lanes' draws.
-forward-mode AD            All threads share one level (`torch.func.jvp`).
-`parametrize.cached`       All threads share one cache.
-settings of the process    Attention's backends and the default dtype, which a replica may set and put back.
-torch.compile, modes       The compiler holds a lock that other lanes may need. Dispatch modes see every operator.
+So a lane passes the baton on only in the section in which its forward began: grad mode, saved-tensor hooks,
+forward-mode AD's level, the cache of `parametrize.cached`, settings of the process, compilers and dispatch modes are
+unchanged. Other lanes' draws would disturb a checkpoint, which draws again in its recomputation.
 """
 
 import contextvars

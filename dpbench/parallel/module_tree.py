@@ -6,9 +6,6 @@ proves nothing, since fused optimizers do not raise it. A tensor counts as uncha
 1. its memory and its version are the same,
 2. no optimizer has stepped on it since,
 3. the user has not called `mark_dirty` since.
-
-Some writes escape all three: through ``.data``, NumPy or the storage, by collectives or other processes, and by fused
-kernels called without an optimizer.
 """
 
 import gc

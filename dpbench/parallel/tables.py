@@ -19,8 +19,9 @@ from dpbench.parallel.lanes import current_handle, current_stream
 class Arrival:
     """Events after which a bucket may be used on a lane.
 
-    Each stream that reads the bucket waits once. On the first lane the events say that the base's own tensors have been
-    read. A forward that writes to them, such as batch norm's, does so afterwards.
+    Producer: the side streams, at the events. Consumer: each stream that reads the bucket; it waits once. On the first
+    lane the events say that the base's own tensors have been read. A forward that writes to them, such as batch norm's,
+    does so afterwards.
     """
 
     def __init__(self, device: torch.device, events: Sequence[Any]) -> None:

@@ -7,9 +7,8 @@ it. On route "nccl" one call sends a bucket, and one call adds the gradients::
     forward     hub: pack ──> near 1, far 1, far 2, far 3: broadcast        near 1 is lane 0's end
     backward    hub, far 1, far 2, far 3: reduce into lane 0's flat
 
-torch makes a communicator for each list of devices, and keeps it. A batch for fewer lanes than devices goes by a star:
-a short last batch is not worth another one. Calls are made one at a time: from two threads they could reach the devices
-in different orders, and wait for each other.
+A batch for fewer lanes than devices goes by a star: a short last batch is not worth another one. Calls are made one at
+a time: from two threads they could reach the devices in different orders, and wait for each other.
 """
 
 import threading
@@ -58,6 +57,7 @@ def send_chunks(chunks: Sequence[Tensor], lanes: Sequence[Lane]) -> list[Tensor]
     """Return each chunk of a tensor on its lane's device, copied on side streams; differentiable.
 
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
+    `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
 
     A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
     tensor is pinned; if it is not, CUDA blocks the host until the copy is over.

@@ -53,9 +53,8 @@ class PhaseCounts(Frozen):
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
     If asked for: `host_operators` are dispatched to tensors of the host, views excepted, and `host_bytes` are what they
-    write. `turns` are how often the host's work goes on in another thread. On CPU lanes `threads_started`, `waits`,
-    `threading_calls` into that module, and `thread_python_calls` of threads that exist already: see
-    measure/counted/thread_work.py.
+    write. On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and `thread_python_calls` of
+    threads that exist already: see measure/counted/thread_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 

@@ -1,7 +1,4 @@
-"""Expected counts: a sorted JSON file, one counter a line, for each version of torch and Python.
-
-Another torch dispatches other operators, and another Python makes other calls.
-"""
+"""Expected counts: a sorted JSON file, one counter a line, for each version of torch and Python."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,7 @@ gives an order; `HostWait` blocks the host. `inputs` are the ids of the events t
 
 `thread` is the host's thread that made the event: 0 takes the step. Another thread has 1 + the index of the device of
 its first event with a device, or the next free number. In the backward it is 1 + the number of devices + the device's
-index, as CUDA's engine would have it; the simulator has one thread. Events of two threads follow each other by chance,
-unless one thread waits for the other.
+index, as CUDA's engine would have it; the simulator has one thread.
 """
 
 import json

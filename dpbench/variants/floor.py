@@ -14,8 +14,6 @@ from dpbench.variants.variant import Variant
 
 
 class Floor:
-    """Its methods have the names of the stock wrapper's."""
-
     scatter = staticmethod(scatter)
     gather = staticmethod(gather)
 
@@ -28,7 +26,6 @@ class Floor:
         return self.gather(self.parallel_apply(chunks), first)
 
     def parallel_apply(self, chunks: list[tuple[Tensor, ...]]) -> list[Any]:
-        """Each chunk's output, one after the other."""
         return [self._base(*chunk) for chunk in chunks]
 
 

@@ -1,11 +1,5 @@
 """The algorithm of `torch.nn.DataParallel` in plain Python, for any kind of device.
 
-    scatter          send a chunk of the batch to each lane's device
-    replicate        build all replicas anew; one autograd node broadcasts the parameters ...
-                     ... and its backward sums the gradients into the base, in messages of 10 MiB
-    parallel_apply   run each replica in a new thread
-    gather           concatenate the outputs on the first device
-
 Replica 0 shares the base's storage, so what its forward writes to a buffer, as batch norm does, stays. What other
 replicas write to their copies is lost. If each lane has a device of its own, the messages and bytes are those of the
 stock wrapper in torch/nn/parallel/*.py.

@@ -1,7 +1,5 @@
 """What the wrapper's policy "auto" takes on described machines, by the wrapper's own rules.
 
-An AutoRequest comes on stdin, and AutoChoices go to the record pipe.
-
 python -m dpbench.processes.child.auto_choice --record-fd N --parent-pid P
 """
 

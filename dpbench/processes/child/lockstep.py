@@ -10,8 +10,8 @@ parent ──launches──> this process: imports torch once a round, if a job 
                         └──forks──> head
 
 All sides are pinned to the same cores. They are forks of one process, so they share what differs by chance: addresses
-of libraries, the seed of hashes. No such chance decides all rounds. If the three models do not fit into a GPU's memory
-together, each block runs in a fork of its own.
+of libraries, the seed of hashes. If the three models do not fit into a GPU's memory together, each block runs in a fork
+of its own.
 """
 
 import math

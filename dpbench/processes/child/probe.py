@@ -1,7 +1,5 @@
 """The child that reports what this machine has.
 
-A ProbeRequest comes on stdin, and a MachineInfo goes to the record pipe.
-
 python -m dpbench.processes.child.probe --record-fd N --parent-pid P
 """
 

@@ -1,4 +1,4 @@
-"""The ranks of a case with one process per device. Rank 0 holds the listening socket of the store that connects them.
+"""The ranks of a case with one process per device.
 
 A counted case: rank 0 forks the others, and they die with it (PDEATHSIG).
 """

@@ -6,8 +6,7 @@ coordinator (lockstep.py): has torch, but no wrapper and nothing of torch that a
     ├──forks──> twin    ...
     └──forks──> head    the next turn, in another random order
 
-A fork right after the import of torch is as good as a new process, and takes milliseconds, not seconds. A module that
-the harness itself imports, such as pydantic, costs the wrapper nothing here.
+A fork right after the import of torch is as good as a new process, and takes milliseconds, not seconds.
 """
 
 import gc

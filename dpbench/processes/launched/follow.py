@@ -19,9 +19,8 @@ SILENCE_S = PATIENCE_S + 10.0
 
 
 def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
-    """Take part until rank 0 ends the sweep; return its exit code, FAILED if it is gone.
-
-    Return WRONG_INPUT if it cannot be reached at first: it reports the missing rank itself.
+    """Take part until rank 0 ends the sweep; return its exit code, FAILED if it is gone. Return WRONG_INPUT if rank 0
+    cannot be reached at first, which reports the missing rank.
     """
     facts = _facts(world, make_spec)
     try:

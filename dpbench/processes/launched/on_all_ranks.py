@@ -69,7 +69,8 @@ class Lead:
 
 @contextmanager
 def leading(environment: Mapping[str, str], make_spec: Callable[[], Spec]) -> Iterator[Lead | ExitCode]:
-    """Yield what measures in rank 0; in another rank follow it, print nothing, and yield the exit code.
+    """Yield what measures, if this process is alone or rank 0; else follow rank 0, print nothing, and yield the exit
+    code.
 
     Raises errors of `make_spec` in rank 0 only, WorldError, and those of `Followers.agree`.
     """

@@ -5,10 +5,7 @@ block at once, in stream order. If `record_stream` named another stream, the fre
 block is held back until its own stream has waited for the event, or `HELD_LAUNCHES` launches later. This hides no race:
 only the uses of this block that the event covers are forgotten.
 
-- Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp; sizes are rounded up to 512 bytes;
-- requests of up to 1 MiB come from segments of 2 MiB (the small pool), and below 10 MiB from segments of 20 MiB;
-- a larger request gets a segment of its own, rounded up to 2 MiB;
-- what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
+Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp.
 
 A missing wait shows by chance only, if the block in use is the best fit, so `use_after_free` looks at all freed blocks
 of a pool.
