@@ -21,12 +21,12 @@ _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90
 _UNDECIDED = "; their order is not decided"
 _LARGE_SAVING = 0.05
-"""Of the step; a smaller saving explains nothing."""
+"""A share of the step; a smaller saving explains nothing."""
 _SPARE = 1.3
 """Budgets are this many times what the rounds should take: rounds differ."""
 _SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
 _OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
-"""Named if they differ from their defaults, with their fields."""
+"""Options that are named if they differ from their defaults, with their fields."""
 PERCENT_OF = {
     False: ("limit", "one device's time for its share alone, over the time; only graphs exceed 100"),
     True: ("single", "one device's time for the whole batch, over the time; may exceed 100"),
@@ -40,7 +40,7 @@ _IDEAL_OF_SCALING = {**_IDEAL, False: "one device's throughput times the number 
 
 
 def place(setting: Case) -> str:
-    """In a few words, such as ``mlp/small, batch 64 on cpu*2``."""
+    """The setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
     return f"{setting.workload}, batch {setting.batch} on {short_devices(setting.devices)}"
 
 

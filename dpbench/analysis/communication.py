@@ -45,7 +45,7 @@ class Communication(Frozen):
         return [detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)]
 
     def by_name(self) -> dict[str, int]:
-        """Without counters that are 0."""
+        """Counters that are not 0, by name."""
         found: Counter[str] = Counter()
         for detail in self.details():
             found[detail.counter] += detail.value

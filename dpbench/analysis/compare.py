@@ -16,7 +16,7 @@ from dpbench.records.record import Environment, Outcome, Record
 from dpbench.stats.rounds import Estimate
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
-"""They show what is possible, and are no schemes to use on several devices."""
+"""Variants that show what is possible, and are no schemes to use on several devices."""
 MOST_ROUNDS = 200
 
 

@@ -17,7 +17,7 @@ _ABSENT = Reading(reason=ABSENT)
 
 
 class WindowReadings(Protocol):
-    """By device; None in an older schema."""
+    """Readings by device; None in an older schema."""
 
     @property
     def telemetry(self) -> Mapping[str, DeviceTelemetry | str] | None: ...
@@ -95,7 +95,7 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
 
 
 def _traffic(link: str, telemetry: DeviceTelemetry) -> Reading:
-    """Sent and received; unknown if one of them is."""
+    """Bytes sent and received; unknown if one of them is."""
     parts: list[Reading] = [getattr(telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
     both = over_rounds(parts)
     if both.reason is not None:

@@ -33,20 +33,20 @@ class Rung:
 
     @property
     def rank_skew_s(self) -> float | None:
-        """From the fastest to the slowest rank in a step; None without ranks."""
+        """Seconds from the fastest to the slowest rank in a step; None without ranks."""
         skew = self.summary.phases.skew_s
         return None if skew is None else skew.value
 
     @property
     def machine_skew_s(self) -> float | None:
-        """From the fastest to the slowest machine in a step; None with one machine."""
+        """Seconds from the fastest to the slowest machine in a step; None with one machine."""
         skew = self.summary.phases.machine_skew_s
         return None if skew is None else skew.value
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """From few machines and devices to many. `one_device` is `single` with the whole batch."""
+    """Rungs from few machines and devices to many. `one_device` is `single` with the whole batch."""
 
     one_device: Case
     rungs: tuple[Rung, ...]

@@ -27,7 +27,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True)
 class PhasePart:
-    """In seconds; `forward` and `backward` are without their other parts.
+    """A part in seconds; `forward` and `backward` are without their other parts.
 
     Work.BOTH is a whole phase whose moves are not known apart, such as the backward of ddp.
     """
@@ -38,7 +38,7 @@ class PhasePart:
 
     @property
     def label(self) -> str:
-        """For all reports, such as ``backward + moves``."""
+        """The name in all reports, such as ``backward + moves``."""
         return f"{self.name}{MOVES}" if self.work is Work.BOTH else self.name
 
 
@@ -93,18 +93,18 @@ class PhaseSummary:
 
     @property
     def slowest_rank(self) -> int | None:
-        """With the largest lag; None without ranks."""
+        """The rank with the largest lag; None without ranks."""
         lags = {rank: lag.value for rank, lag in enumerate(self.rank_lag_s) if lag.value is not None}
         return max(lags, key=lambda rank: lags[rank]) if lags else None
 
     @property
     def slowest_phases_s(self) -> Mapping[str, OverRounds] | None:
-        """None if the records do not have them."""
+        """The slowest rank's phases; None if the records do not have them."""
         rank = self.slowest_rank
         return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
 
     def parts(self, devices: int = 1) -> tuple[PhasePart, ...]:
-        """In order; none if forward has no time. `devices` is how many the case has."""
+        """The parts in order; none if forward has no time. `devices` is how many the case has."""
         times = self.times_s
         if "forward" not in times:
             return ()

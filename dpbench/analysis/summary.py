@@ -13,7 +13,7 @@ from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds
 
 @dataclass(frozen=True)
 class Loss:
-    """Before and after training, each the median over rounds.
+    """The loss before and after training, each the median over rounds.
 
     Compare `last` with care: rounds take different numbers of steps.
     """

@@ -35,7 +35,7 @@ Positive = Annotated[float, Field(gt=1 / MOST, lt=MOST)]
 Real = Annotated[float, Field(ge=-MOST, le=MOST)]
 """Any other quantity with a unit, such as a difference of times."""
 Moment = Annotated[str, AfterValidator(_moment)]
-"""In ISO 8601."""
+"""A moment in ISO 8601."""
 
 
 def day_of(seconds: float) -> str:

@@ -41,7 +41,7 @@ class Case(Frozen):
 
     @property
     def id(self) -> str:
-        """Such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
+        """The case as text, such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
         return f"{self.variant}|{self.setting}"
 
     @property

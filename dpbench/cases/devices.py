@@ -36,7 +36,7 @@ def _parse_term(term: str, text: str) -> list[str]:
 
 
 def format_devices(lanes: tuple[str, ...]) -> str:
-    """As `parse_devices` reads: ``cpu*2``, not ``cpu+cpu``."""
+    """The text that `parse_devices` reads: ``cpu*2``, not ``cpu+cpu``."""
     runs: list[tuple[str, int]] = []
     for lane in lanes:
         if runs and runs[-1][0] == lane:

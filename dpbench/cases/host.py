@@ -22,7 +22,7 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """Those that this process may run on, as in a container."""
+    """The number of cores that this process may run on; a container's machine can have more."""
     return len(os.sched_getaffinity(0))
 
 
@@ -58,7 +58,7 @@ _NO_LIMIT_BYTES = 1 << 60  # version 1 writes no limit as a number near 2**63
 
 @dataclass(frozen=True)
 class Limits:
-    """Of control groups; `cpus` is in cores, None is no limit."""
+    """Limits of control groups; `cpus` is in cores, None is no limit."""
 
     cpus: float | None = None
     memory_bytes: int | None = None

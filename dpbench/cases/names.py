@@ -62,7 +62,7 @@ MODES: dict[Mode, str] = {
 
 
 class Dtype(StrEnum):
-    """Of parameters and floating-point inputs."""
+    """The type of parameters and floating-point inputs."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"

@@ -29,7 +29,7 @@ def value_text(value: Value) -> str:
 
 
 def parse_value(text: str) -> Value:
-    """For a user's callable: true, false, a number, or the text itself."""
+    """An argument of a user's callable: true, false, a number, or the text itself."""
     for kind in (int, float):
         try:
             return kind(text)

@@ -50,7 +50,7 @@ def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
 
 
 def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None:
-    """None without the table; `path` is seen from `folder`.
+    """The table, or None without one; `path` is seen from `folder`.
 
     Raise WrongInputError with the file, field, value and what is allowed; fields of `gate` are not checked.
     """

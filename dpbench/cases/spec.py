@@ -115,7 +115,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Lists have commas; None is an option that was not given. Raise SpecError."""
+    """Options as text, with commas in lists; None is an option that was not given. Raise SpecError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)

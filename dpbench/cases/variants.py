@@ -139,7 +139,7 @@ class VariantId(str):
         )
 
     def with_parameters(self, **values: Value) -> Self:
-        """With these parameters added to its own, or in their place."""
+        """The variant with these parameters added to its own, or in their place."""
         return type(self)(_text(self.name, {**self.values, **self.arguments, **values}))
 
     @property
@@ -182,12 +182,12 @@ class VariantId(str):
 
     @property
     def order(self) -> tuple[int, str]:
-        """For tables: as the names are defined above, then the user's, then by parameters."""
+        """The place in tables: as the names are defined above, then the user's, then by parameters."""
         return (*VariantName, self.name).index(self.name), str(self)
 
 
 def split_list(text: str) -> list[str]:
-    """At the commas outside of brackets, as in ``tuned[dispatch=auto,coalesce=true],naive``."""
+    """Split at the commas outside of brackets, as in ``tuned[dispatch=auto,coalesce=true],naive``."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 

@@ -38,17 +38,17 @@ _COMMANDS = {
     "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
 }
-"""By command: the module, imported when it is called, and the line in the help."""
+"""The module of each command, imported when it is called, and the line in the help."""
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
-"""By command: the option for its folder, and this folder's name in the project's folder of results."""
+"""The option for a command's folder, and this folder's name in the project's folder of results."""
 
 _FORMER: dict[str, dict[str, str]] = {
     "gate": {"--markdown": "--comment"},
     "counts": {"--ranks": "--nproc-per-node"},
     "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
 }
-"""By command: former names of options, and the present ones."""
+"""Former names of a command's options, and the present ones."""
 
 
 class _Commands(TyperGroup):
@@ -73,7 +73,7 @@ class _Commands(TyperGroup):
         return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Without an import of the commands."""
+        """Complete without an import of the commands."""
         self._is_listing = True
         return super().shell_complete(ctx, incomplete)
 
@@ -144,7 +144,7 @@ def main() -> NoReturn:
 
 
 def _renamed(words: list[str]) -> list[str]:
-    """With the present names of options; a script's arguments, behind ``--``, stay."""
+    """The words with present names of options; a script's arguments, behind ``--``, stay."""
     former = next((_FORMER[word] for word in words if word in _FORMER), {})
     end = words.index("--") if "--" in words else len(words)
     for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):

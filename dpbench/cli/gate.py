@@ -30,7 +30,6 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "comment": gate_markdown,
     "junit": gate_junit,
 }
-"""By the option that names the file."""
 _NAME_MAX = 255
 """Bytes of a file name on Linux (limits.h)."""
 

@@ -55,7 +55,7 @@ def init(
 
 
 def write_new(root: Path, texts: Mapping[Path, str]) -> None:
-    """Below `root`, with their folders, all or none; raise WrongInputError, also if one exists."""
+    """Write files below `root`, with their folders, all or none; raise WrongInputError, also if one exists."""
     made: list[Path] = []
     path = root
     try:
@@ -78,7 +78,7 @@ def write_new(root: Path, texts: Mapping[Path, str]) -> None:
 
 
 def _workflows() -> dict[Path, str]:
-    """With the address and commit that this dpbench was installed from, if pip knows them."""
+    """Workflows with the address and commit that this dpbench was installed from, if pip knows them."""
     texts = {_WORKFLOWS / path.name: path.read_text(encoding="utf-8") for path in sorted(_TEMPLATES.glob("*.yml"))}
     place = _installed_from()
     return {name: re.sub(_PLACEHOLDER, place, text) for name, text in texts.items()} if place else texts

@@ -141,7 +141,7 @@ def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecor
 
 
 def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
-    """For the plan's times; if counting fails, warn and return none."""
+    """Counts for the plan's times; if counting fails, warn and return none."""
     try:
         return count_planned(plan_beside(spec, [case.devices for case in planned.cases]))
     except CountingError as error:

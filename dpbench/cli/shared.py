@@ -33,7 +33,7 @@ Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as 
 
 
 class Form(StrEnum):
-    """On standard output."""
+    """The form of a comparison on standard output."""
 
     TEXT = "text"
     JSON = "json"
@@ -124,7 +124,7 @@ def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None)
 
 
 def show(what: RenderableType | dict[str, Any]) -> None:
-    """On standard output; a dict as JSON."""
+    """Print on standard output; a dict as JSON."""
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
@@ -132,7 +132,7 @@ def show(what: RenderableType | dict[str, Any]) -> None:
 
 
 def show_markdown(text: str) -> None:
-    """On standard output, without folding its lines."""
+    """Print on standard output, without folding the lines."""
     sys.stdout.write(printable(text))
 
 
@@ -141,7 +141,7 @@ def show_lines(lines: Iterable[str]) -> None:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """On standard error."""
+    """Print lines on standard error."""
     for warning in warnings:
         complain(f"warning: {warning}")
 
@@ -152,7 +152,7 @@ def complain(message: str) -> None:
 
 
 def usage_line(message: str, command: str) -> str:
-    """For a parser's message, such as "No such option: --x"; `command` has the help."""
+    """The line for a parser's message, such as "No such option: --x"; `command` has the help."""
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} Allowed: what `{command} --help` lists."
 
@@ -196,7 +196,6 @@ class GuardedStream:
             self.write(line)
 
     def flush(self) -> None:
-        """If it still has a reader."""
         try:
             self._stream.flush()
         except OSError as error:

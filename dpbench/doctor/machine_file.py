@@ -209,7 +209,7 @@ def _links(
 def _ring(
     measured: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str
 ) -> dict[str, Any]:
-    """Without an all-reduce, a share of one link between devices."""
+    """NCCL's ring; without an all-reduce, a share of one link between devices."""
     bus = _number(measured.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
     if bus is None:
         link = links["nvlink" if hop == "nvlink" else "staged" if "staged" in links else "pcie"]

@@ -22,7 +22,7 @@ _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELI
 
 
 def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
-    """For each variant why it cannot run on the default lanes, or None."""
+    """The reason why a variant cannot run on the default lanes, or None."""
     if machine.torch is None:
         return dict.fromkeys(SCHEMES, f"torch does not import: {machine.torch_error}")
     lanes = default_lanes(machine)

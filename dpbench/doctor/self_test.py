@@ -59,7 +59,7 @@ class Noise:
 
 
 def noise_of(first: Rounds, second: Rounds) -> Noise:
-    """From two sets of rounds of one case, taken in turn.
+    """The noise in two sets of rounds of one case, taken in turn.
 
     Raises ValueError if they differ in length or have fewer than two rounds.
     """

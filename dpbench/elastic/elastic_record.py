@@ -169,7 +169,7 @@ ElasticLine = Annotated[bytes, "a line of JSON with its newline"]
 
 
 def to_elastic_line(record: ElasticRecord) -> ElasticLine:
-    """With its newline."""
+    """The record as a line with its newline."""
     return record.model_dump_json(by_alias=True).encode() + b"\n"
 
 

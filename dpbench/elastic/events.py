@@ -55,7 +55,7 @@ def read_events(folder: Path) -> tuple[ElasticEvent, ...]:
 
 
 def parsed(lines: Iterable[bytes]) -> Iterable[ElasticEvent]:
-    """Without a torn line, as a process leaves that was killed within a write."""
+    """The lines' events, without a torn line, as a process leaves that was killed within a write."""
     for line in lines:
         try:
             yield ElasticEvent.model_validate_json(line)
@@ -65,5 +65,5 @@ def parsed(lines: Iterable[bytes]) -> Iterable[ElasticEvent]:
 
 
 def merged(events: Iterable[ElasticEvent]) -> tuple[ElasticEvent, ...]:
-    """In the order of time; those of one instant stay in the given order."""
+    """The events in the order of time; those of one instant stay in the given order."""
     return tuple(sorted(events, key=lambda event: event.at_ns))

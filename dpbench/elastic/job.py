@@ -12,9 +12,9 @@ AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
 """The agent's number and process id, as in ``0:4711``."""
 
 ENVIRONMENT_FILE = "environment.json"
-"""In the folder of events; rank 0 of an undisturbed run writes the machine's Environment."""
+"""The file, in the folder of events, in which rank 0 of an undisturbed run writes the machine's Environment."""
 LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
-"""Of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
+"""The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
 class ElasticJob(BaseModel):

@@ -12,7 +12,7 @@ from dpbench.text.outside import open_input
 
 @dataclass(frozen=True)
 class ElasticContents:
-    """In the order of writing; `warnings` say which lines were left out."""
+    """Records in the order of writing; `warnings` say which lines were left out."""
 
     records: tuple[ElasticRecord, ...]
     warnings: tuple[str, ...] = ()

@@ -94,7 +94,7 @@ def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def parse_kinds(text: str) -> tuple[FaultKind, ...]:
-    """Of a text such as ``kill,oom,hang``; raise WrongInputError."""
+    """The kinds in a text such as ``kill,oom,hang``; raise WrongInputError."""
     words = split_list(text) if text else []
     unknown = [word for word in words if word not in list(FaultKind)]
     if unknown:
@@ -103,7 +103,7 @@ def parse_kinds(text: str) -> tuple[FaultKind, ...]:
 
 
 def parse_plan(text: str) -> tuple[PlannedFault, ...]:
-    """Of a text such as ``kill@12:1,oom@30:0``, ordered by step; raise WrongInputError."""
+    """The faults in a text such as ``kill@12:1,oom@30:0``, ordered by step; raise WrongInputError."""
     return tuple(sorted(map(_parse_fault, split_list(text)), key=lambda fault: fault.step))
 
 

@@ -34,7 +34,7 @@ def is_same_to_the_bit(done: ElasticEvent, expected: ElasticEvent) -> bool:
 
 
 def loss_difference(done: ElasticEvent, expected: ElasticEvent) -> float:
-    """By how much the losses differ; infinity if one is not a number."""
+    """The difference of the losses; infinity if one is not a number."""
     assert done.loss is not None
     assert expected.loss is not None
     difference = abs(done.loss - expected.loss)

@@ -72,7 +72,7 @@ class EventStopwatch:
 
 
 def make_stopwatch(devices: Sequence[torch.device]) -> Stopwatch:
-    """With events if all devices can time them, else with the clock."""
+    """A stopwatch with events if all devices can time them, else with the clock."""
     if all(device.type in _TIMED_EVENTS for device in devices):
         return EventStopwatch()
     return ClockStopwatch(devices)

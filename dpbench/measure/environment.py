@@ -23,7 +23,7 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> list[torch.device]:
-    """Also those that the case does not use; simulated devices are not GPUs."""
+    """All GPUs, also those that the case does not use; simulated devices are not GPUs."""
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():

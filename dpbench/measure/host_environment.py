@@ -10,7 +10,7 @@ from dpbench.records.record import Environment
 
 
 def host_environment() -> Environment:
-    """Without GPUs; torch's version is the installed one, or ``none``."""
+    """The environment without GPUs; torch's version is the installed one, or ``none``."""
     limits = read_limits()
     commit, dirty = commit_of(Path(dpbench.__file__).parent)
     return Environment(

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _WARMUP_SHARE = 1 / 3
 """Seconds of warm-up for each second of samples, at most; more until the scheme is settled."""
 _ACCELERATOR_WARMUP_S = 0.5
-"""From when the scheme is settled: a GPU's clocks rise while it works."""
+"""The warm-up after the scheme is settled: a GPU's clocks rise while it works."""
 
 
 class WrongResultError(Exception):

@@ -87,7 +87,7 @@ def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bo
 
 
 class BroadcastNode(Function):
-    """From the base's tensors to all lanes' copies of them; backward sums over the lanes."""
+    """Broadcasts the base's tensors to all lanes; backward sums over the lanes."""
 
     @staticmethod
     def forward(ctx: Any, copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:

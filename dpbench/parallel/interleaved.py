@@ -138,7 +138,7 @@ class _LaneInTurn:
         self._leaves, self._most = 0, 1
 
     def reach(self, is_leaf: bool) -> None:
-        """Before a child is read: pass the baton on if enough leaves were read."""
+        """Pass the baton on if enough leaves were read; call it before a child is read."""
         if self._leaves >= self._most and section() == self._home:
             self._leaves, self._most = 0, min(2 * self._most, MOST_LEAVES)
             self._baton.pass_on(self._lane)

@@ -174,7 +174,7 @@ class Lane:
     far: Stream
     inbound: Stream
     above: Stream
-    """On the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
+    """The stream on the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
     parent: int = 0
     children: tuple[int, ...] = ()
     is_linked: bool = False

@@ -277,7 +277,7 @@ Result = TypeVar("Result")
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
-"""As many forwards of one wrapper may wait for their backward."""
+"""The number of forwards of one wrapper that may wait for their backward."""
 SMALL_BYTES = 256 * 1024
 """At 12 GB/s, PCIe 3, a copy takes 22 us; two events, two waits and two switches of streams take 20 to 60
 (`parts.toml`).

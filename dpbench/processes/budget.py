@@ -13,7 +13,7 @@ from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 LEAST_ROUNDS = 3
 _STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
-"""Of a round, of each case in it, and more of one with a process for each rank.
+"""Seconds of a round, of each case in it, and more of one with a process for each rank.
 
 A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).
 """

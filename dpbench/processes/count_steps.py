@@ -41,7 +41,7 @@ Step = tuple[VariantId, int]
 def count_affine(
     workload: str, variant: str, lanes: int, *, folder: Path | None = None, launch: Launcher = launch
 ) -> AffineCounts:
-    """See `count_steps`."""
+    """Like `count_steps`, for one step."""
     step = VariantId(variant), lanes
     return count_steps(workload, [step], folder=folder, launch=launch)[step]
 
@@ -125,7 +125,7 @@ def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step,
 
 
 def _with_slope(counts: StepCounts, other: AffineCounts) -> AffineCounts:
-    """With the change by the batch that another way of the same step has."""
+    """Counts with the change by the batch that another way of the same step has."""
     numbers = dict(counts.numbers)
     for name in other.first.numbers.keys() | other.last.numbers.keys():
         change = other.last.numbers.get(name, 0.0) - other.first.numbers.get(name, 0.0)

@@ -1,4 +1,4 @@
-"""From the end of a child, an Exit, to the one Record of its job."""
+"""Turns the end of a child, an Exit, into the one Record of its job."""
 
 import re
 import signal

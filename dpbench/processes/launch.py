@@ -65,7 +65,7 @@ class Process(Protocol):
 
 
 Launcher = Callable[[list[str], str, float], Exit]
-"""As `launch`: command, text for stdin, time limit in seconds."""
+"""The signature of `launch`: command, text for stdin, time limit in seconds."""
 Start = Callable[[int, int], Sequence[Process]]
 """Starts and returns processes that write to two descriptors, for record and output."""
 

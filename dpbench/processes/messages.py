@@ -269,7 +269,7 @@ class Listing(Frozen):
 
 
 class Listings(Frozen):
-    """In the order of `ListJobs`."""
+    """Responses in the order of `ListJobs`."""
 
     listings: tuple[Listing, ...]
 
@@ -286,7 +286,7 @@ class DescribedLinks(Frozen):
 
 
 class AutoRequest(Frozen):
-    """For policy "auto" on some machines."""
+    """A request for what policy "auto" means on some machines."""
 
     machines: tuple[DescribedLinks, ...]
 

@@ -46,7 +46,7 @@ class LoadMeter:
         self._begin_s, self._others_s = time.monotonic(), self._others()
 
     def read(self, least_s: float = 0.0) -> OtherLoad | None:
-        """Since the begin, after `least_s` of it at least; None without /proc/stat."""
+        """The load since the begin, after `least_s` of it at least; None without /proc/stat."""
         time.sleep(max(0.0, self._begin_s + least_s - time.monotonic()))
         now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
         if now_s is None or self._others_s is None or elapsed_s <= 0:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 import psutil
 
 GRACE_S = 30.0
-"""For a process after SIGKILL, which first frees its memory and a driver's contexts."""
+"""The wait for a process after SIGKILL, which first frees its memory and a driver's contexts."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
 

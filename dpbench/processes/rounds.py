@@ -30,7 +30,7 @@ from dpbench.processes.start import child_command
 ROUND = child_command("dpbench.processes.child.round")
 STOP = b"stop"
 _START_S = 120.0
-"""To import torch; its children have the time limit of their job."""
+"""Time to import torch; the children have the time limit of their job."""
 _MOST_BYTES = 512 << 20
 
 JobLauncher = Callable[[Job, float], Exit]
@@ -39,7 +39,7 @@ EXIT = TypeAdapter(Exit)
 
 
 def run_alone(job: Job, timeout_s: float) -> Exit:
-    """In a new process; raises as `RoundProcesses.launch` does."""
+    """Measure the job in a new process; raises as `RoundProcesses.launch` does."""
     processes = RoundProcesses()
     try:
         return processes.launch(job, timeout_s)
@@ -141,7 +141,7 @@ class _Round:
         )
 
     def _answer(self, deadline_s: float, stop_fd: int | None) -> bytes | None:
-        """None at the deadline; raises EOFError or OSError if the process has ended."""
+        """The process's answer, or None at the deadline; raises EOFError or OSError if it has ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection, selectors.EVENT_READ, self._connection)
             selector.register(self._output.reader, selectors.EVENT_READ, self._output)

@@ -20,7 +20,7 @@ from dpbench.projection.rules import why_not
 
 CHOOSER = child_command("dpbench.processes.child.auto_choice")
 Ways = Mapping[VariantId, Sequence[VariantId]]
-"""Of each variant that chooses; any other has itself alone."""
+"""The ways of each variant that chooses; any other has itself alone."""
 _TIMEOUT_S = 120.0
 _STAGED = "staged."
 
@@ -32,7 +32,7 @@ class WaysError(ReportedError):
 def ways_of(
     variants: Sequence[VariantId], machines: Sequence[Machine], *, launch: Launcher = launch
 ) -> tuple[Ways, ...]:
-    """On each machine; no child is started if no variant chooses. Raise WaysError."""
+    """The ways on each machine; no child is started if no variant chooses. Raise WaysError."""
     choosing = [
         [each for each in variants if _chooses(each) and why_not(each, machine) is None] for machine in machines
     ]

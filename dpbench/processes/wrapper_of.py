@@ -18,7 +18,7 @@ _compiled: dict[str, CodeType] = {}
 
 
 def compile_wrapper(folder: Path) -> None:
-    """For the forks of this process, which may write no byte code; nothing of it runs."""
+    """Compile for the forks of this process, which may write no byte code; nothing of it runs."""
     for path in (folder / _path(WRAPPER)).rglob("*.py"):
         with suppress(Exception):  # a fork that imports it will say what is wrong
             _compiled[str(path)] = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
@@ -66,7 +66,7 @@ class _Loader(SourceFileLoader):
 
 
 class _WrapperFinder:
-    """For the wrapper and its submodules, which are found on its own path."""
+    """Finds the wrapper and its submodules, which are on its own path."""
 
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)

@@ -48,11 +48,11 @@ class Saved(BaseModel):
 
     @property
     def machine(self) -> dict[str, Any] | None:
-        """None if no `dp_benchmark` was measured."""
+        """The machine; None if no `dp_benchmark` was measured."""
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:
-        """By test name; raise BaselineError."""
+        """Figures by test name; raise BaselineError."""
         saved = {benchmark.fullname: benchmark.extra_info.dpbench for benchmark in self.benchmarks}
         return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 

@@ -51,7 +51,7 @@ Issues = tuple[Issue, ...]
 
 
 class RankIssues(Frozen):
-    """Before the first step, in each step, and after the last one."""
+    """Issues before the first step, in each step, and after the last one."""
 
     setup: Issues = ()
     steps: tuple[Issues, ...] = ()

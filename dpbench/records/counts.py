@@ -25,7 +25,7 @@ ABSENT = "absent"
 
 
 class Phase(StrEnum):
-    """In order; FORWARD begins with zero_grad and ends with the loss."""
+    """Parts of a step, in order; FORWARD begins with zero_grad and ends with the loss."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

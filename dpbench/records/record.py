@@ -45,7 +45,7 @@ SCHEMA = 5
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 """A hash: nothing else may reach git's command line from a file."""
 _PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
-"""As in 3.11.7, 3.14.0rc1 or 3.13.0+; becomes a part of file names."""
+"""A version as in 3.11.7, 3.14.0rc1 or 3.13.0+; it becomes a part of file names."""
 
 
 class Outcome(StrEnum):
@@ -163,16 +163,16 @@ class Record(Frozen):
 
     @property
     def has_enough_samples(self) -> bool:
-        """By `stats/least_samples.py`; a failed record has none."""
+        """Whether there are enough by `stats/least_samples.py`; a failed record has none."""
         return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
-        """By sample: its seconds divided by its steps."""
+        """The seconds of a step, by sample: the sample's divided by its steps."""
         return tuple(sample_s / self.case.steps_per_sample for sample_s in self.samples_s)
 
     def to_json(self) -> dict[str, Any]:
-        """With the case's id, for readers without dpbench."""
+        """The fields with the case's id, for readers without dpbench."""
         data = self.model_dump(mode="json", by_alias=True)
         data["case"]["id"] = self.case.id
         return data
@@ -183,7 +183,7 @@ class RecordLineError(ValueError):
 
 
 def to_line(record: Record) -> bytes:
-    """With its newline; a NaN among the metrics becomes null."""
+    """The record as a line with its newline; a NaN among the metrics becomes null."""
     return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 

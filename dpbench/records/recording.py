@@ -27,7 +27,7 @@ _READ = (1, 2, 3, VERSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """Not `is_launched`, it is a view or an empty tensor, and the device does no work."""
+    """A computation; if it is not `is_launched`, it is a view or an empty tensor, and the device does no work."""
 
     id: int
     name: str
@@ -45,7 +45,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Sent over a link, on `stream`. `source` and `destination` are device indices, None for the host."""
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, None for the host."""
 
     id: int
     source: int | None

@@ -32,7 +32,7 @@ class StoreError(WrongInputError):
 
 @dataclass(frozen=True)
 class Contents:
-    """In the order of writing; `warnings` report what was dropped."""
+    """Records in the order of writing; `warnings` report what was dropped."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Retry(StrEnum):
 
 
 def retried_path(store: Store) -> Path:
-    """It keeps the failed records."""
+    """The file that keeps the failed records."""
     return store.path.with_name(f"{store.path.name}.retried")
 
 
@@ -152,7 +152,7 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """In a folder made if needed; a stopped sweep continues in it. Raise StoreError."""
+    """The file, in a folder made if needed, in which a stopped sweep continues. Raise StoreError."""
     _make(folder)
     return folder / f"sweep-{spec.stem}.jsonl"
 
@@ -175,7 +175,7 @@ def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
 
 
 def drop_if_empty(path: Path) -> None:
-    """For a run that ended before it wrote a line."""
+    """Remove the file of a run that ended before it wrote a line."""
     with suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()

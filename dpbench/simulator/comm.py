@@ -75,7 +75,7 @@ def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tens
 
 
 def _message_bytes(tensor: Tensor) -> int:
-    """For a sparse tensor, its indices and values, each item counted with the size of an index."""
+    """Bytes that count; of a sparse tensor, its indices and values, each item counted with the size of an index."""
     if not tensor.is_sparse:
         return tensor.numel() * tensor.element_size()
     indices = tensor._indices()

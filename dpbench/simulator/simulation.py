@@ -214,7 +214,7 @@ _started: list[Simulation] = []
 
 
 def start(devices: int, numbers: bool) -> None:
-    """Allowed once in a process."""
+    """Start the simulation; allowed once in a process."""
     assert not _started
     _started.append(Simulation(devices, numbers))
 

@@ -22,8 +22,8 @@ _initialized = True  # `torch.utils.checkpoint` keeps the devices' random states
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """None is the current device. Raise ValueError for another device type, RuntimeError for a device that does not
-    exist.
+    """The device's index; None is the current device. Raise ValueError for another device type, RuntimeError for a
+    device that does not exist.
     """
     if device is None:
         return current.device()
@@ -113,7 +113,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """Without times: `elapsed_time` raises NotImplementedError."""
+    """A point in a stream, without a time: `elapsed_time` raises NotImplementedError."""
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
         self._reached: VectorClock | None = None
@@ -208,13 +208,13 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Its device becomes current too."""
+    """Make the stream and its device current."""
     current.set_stream(stream.device_index, stream.stream_id)
 
 
 @contextmanager
 def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """None has no effect."""
+    """Make the stream current within the block; None has no effect."""
     if stream is None:
         yield
         return
@@ -276,7 +276,7 @@ def _simulated(tensor: torch.Tensor) -> SimTensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Equal for tensors that share a storage, and never used again."""
+    """A number that is equal for tensors that share a storage, and never used again."""
     return _simulated(tensor).storages[0].serial
 
 

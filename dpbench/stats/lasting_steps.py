@@ -30,7 +30,7 @@ from dpbench.errors import GateError
 
 LEAST_POINTS = 6
 MOST_POINTS = 300
-"""Only the latest: the time grows with the cube of their number; 400 take a second."""
+"""The latest commits only: the time grows with the cube of their number; 400 take a second."""
 
 _LEAST_AT_A_LEVEL = 3
 _PENALTY = 3.0

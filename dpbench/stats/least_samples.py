@@ -9,12 +9,11 @@ from statistics import median
 
 LEAST_SAMPLES = 20
 LEAST_LONG_SAMPLES = 5
-"""Of samples longer than `LONG_SAMPLE_S`."""
 LONG_SAMPLE_S = 0.2
 LEAST_S = 1.0
 LEAST_ACCELERATOR_S = 2.0
 MOST_S = 30.0
-"""If the least samples would take longer than this, there are fewer."""
+"""A process takes fewer samples if the least would take longer than this."""
 
 
 def least_seconds(devices: Sequence[str]) -> float:
@@ -23,15 +22,15 @@ def least_seconds(devices: Sequence[str]) -> float:
 
 
 def least_count(samples_s: Sequence[float]) -> int:
-    """Fewer if even the fastest sample is long, as a stall is not."""
+    """The least number: fewer if even the fastest sample is long, as a stall is not."""
     return LEAST_LONG_SAMPLES if min(samples_s) > LONG_SAMPLE_S else LEAST_SAMPLES
 
 
 def are_enough(samples_s: Sequence[float], least_s: float) -> bool:
-    """In number, and long enough together."""
+    """Whether the samples are enough in number, and long enough together."""
     return sum(samples_s) >= least_s and len(samples_s) >= least_count(samples_s)
 
 
 def seconds_of_least(samples_s: Sequence[float], least_s: float) -> float:
-    """If the least samples are like these."""
+    """The seconds of the least samples, if they are like these."""
     return max(least_s, least_count(samples_s) * median(samples_s))

@@ -35,7 +35,7 @@ from dpbench.stats.student import standard_error, t95_from_table
 from dpbench.text.quantities import decimals
 
 Rounds: TypeAlias = Sequence[Sequence[float]]
-"""For each round its samples in seconds, above 0."""
+"""The samples of each round in seconds, above 0."""
 
 
 @final
@@ -66,7 +66,7 @@ class Estimate:
         return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
 
     def text(self, unit: float = 1.0) -> str:
-        """Such as ``1.23 [1.20, 1.31]``, or only the value without an interval."""
+        """Text such as ``1.23 [1.20, 1.31]``, or only the value without an interval."""
         digits = decimals(self.value / unit)
         value, *ends = (f"{x / unit:,.{digits}f}" for x in (self.value, self.low, self.high) if x is not None)
         return f"{value} [{', '.join(ends)}]" if ends else value
@@ -109,7 +109,7 @@ def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _estimate(value: float, centre: float, error: float, degrees: float) -> Estimate:
-    """From a value and an interval as logarithms.
+    """The estimate of a value and an interval as logarithms.
 
     One slow round can put the median outside the interval around the mean, which is then widened.
     """

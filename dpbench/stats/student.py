@@ -32,5 +32,5 @@ def t95_from_table(degrees: float) -> float:
 
 
 def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Of the mean of n values, two or more, with n - 1 degrees of freedom."""
+    """The standard error of the mean of n values, two or more, with n - 1 degrees of freedom."""
     return float(np.std(values, ddof=1)) / sqrt(len(values))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """As `replace_bytes` does."""
+    """Write text as `replace_bytes` does."""
     replace_bytes(path, text.encode())
 
 
@@ -90,7 +90,7 @@ def append_line(fd: int, line: bytes, what: str) -> None:
 
 
 def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> None:
-    """As `append_line`, in a file whose folder is made if needed.
+    """Append as `append_line` does, in a file whose folder is made if needed.
 
     Wait up to `patience_s` for another writer; raise OSError.
     """

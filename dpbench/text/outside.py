@@ -16,9 +16,9 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 MOST_BYTES = 64 << 20
-"""For a file that is read as a whole."""
+"""The limit of a file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
-"""For a file of lines: records, a history, trials."""
+"""The limit of a file of lines: records, a history, trials."""
 _MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
 _ABOUT_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")  # pydantic's errors without a wrong value
 _REPR = reprlib.Repr()
@@ -33,12 +33,12 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """As one line of printable characters."""
+    """The text as one line of printable characters."""
     return " ".join(printable(text).split())
 
 
 def shortened(text: str, letters: int = 600) -> str:
-    """As one line, with an ellipsis for what has no room."""
+    """The text as one line, with an ellipsis for what has no room."""
     line = one_line(text)
     return line if len(line) <= letters else f"{line[:letters]}…"
 

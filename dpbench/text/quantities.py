@@ -34,7 +34,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """At least 1, and at most what fits into 64 bits; raise ValueError for any other text."""
+    """The bytes, from 1 to what fits into 64 bits; raise ValueError for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
     if not 1 <= size_bytes <= _MOST_BYTES:
@@ -43,7 +43,7 @@ def parse_bytes(text: str) -> int:
 
 
 def time_left(seconds: float) -> str:
-    """As ``minutes:seconds``."""
+    """The seconds as ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
@@ -71,6 +71,6 @@ def decimals(value: float) -> int:
 
 
 def duration(seconds: float) -> str:
-    """With its unit, such as ``27.6 ms``."""
+    """A time with its unit, such as ``27.6 ms``."""
     unit_s, unit = time_unit([seconds])
     return f"{number(seconds / unit_s)} {unit}"

@@ -14,7 +14,7 @@ from dpbench.variants.variant import Forward, Variant
 
 
 def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """In place; the caller has set up the process group."""
+    """Shard in place; the caller has set up the process group."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

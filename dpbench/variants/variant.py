@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[..., Any]
-"""From the workload's inputs, the whole batch or with `per_rank` one rank's chunk, to the output."""
+"""The callable from the workload's inputs, the whole batch or with `per_rank` one rank's chunk, to the output."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _accumulate(scheme: Any) -> AbstractContextManager[None]:
 
 
 def _trials_left(scheme: Any) -> int | None:
-    """None for wrappers of old commits, which do not say."""
+    """The wrapper's answer; None for wrappers of old commits, which do not say."""
     found: int | None = getattr(scheme, "trials_left", None)
     return found
 

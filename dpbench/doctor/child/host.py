@@ -187,7 +187,7 @@ def is_virtual(cpuinfo: str) -> bool:
 
 
 def parse_cores(ranges: str) -> list[int]:
-    """From ``0-3,8``, as cpulist files have it."""
+    """The cores in a text such as ``0-3,8``, as cpulist files have it."""
     cores: list[int] = []
     for part in filter(None, ranges.strip().split(",")):
         first, _, last = part.partition("-")

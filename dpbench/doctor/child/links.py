@@ -33,7 +33,7 @@ def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
-    """On the route that the tuned wrapper takes over all accelerators."""
+    """The finding on the route that the tuned wrapper takes over all accelerators."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each pair has a finding of its own
         links = find_links(devices, Route.AUTO, is_staged=False)
@@ -41,7 +41,7 @@ def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_connections(devices: int, value: str | None) -> Finding:
-    """On CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of each device.
+    """The finding on CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of each device.
 
     The tuned wrapper on a star has most streams on the first device: one for each lane, the batch and the caller.
     Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
@@ -61,7 +61,7 @@ def examine_connections(devices: int, value: str | None) -> Finding:
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
-    """By pair of device indices, from entries such as ``0-1 NV18``."""
+    """Links by pair of device indices, from entries such as ``0-1 NV18``."""
     pairs = (entry.split(" ", 1) for entry in links)
     return {(int(pair.split("-")[0]), int(pair.split("-")[1])): kind for pair, kind in pairs}
 

@@ -52,7 +52,7 @@ def _required_by(name: str) -> str:
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
-    """On the distributions of both names; None is not installed."""
+    """The finding on the distributions of both names; None is not installed."""
     if others is not None:
         place = f"{OTHERS} {others.version} in {others.locate_file('')}"
         if _is_this_project(others):

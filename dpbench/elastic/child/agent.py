@@ -83,7 +83,7 @@ def _set_environment(job: ElasticJob, path: Path) -> None:
 
 
 def torchrun_options(job: ElasticJob) -> list[str]:
-    """For one machine, for one of a fixed number, or for one that may leave."""
+    """The options for one machine, for one of a fixed number, or for one that may leave."""
     options: dict[str, Any] = {
         "--nproc-per-node": job.ranks_per_node,
         "--max-restarts": job.settings.max_restarts,

@@ -23,7 +23,7 @@ class Injector:
         self._folder, self._log = folder, log
 
     def before(self, step: int) -> None:
-        """Unless the fault of this step has happened already."""
+        """Make the fault of this step happen, unless it has already."""
         fault = self._faults.get(step)
         if fault is None or fault_file(self._folder, fault).exists():
             return
@@ -46,7 +46,7 @@ def _run_out_of_memory() -> None:
 
 
 def _leave() -> None:
-    """As a scheduler does that takes a machine away: end this worker's agent, which ends this worker."""
+    """End this worker's agent, which ends this worker, as a scheduler does that takes a machine away."""
     os.kill(os.getppid(), signal.SIGTERM)
     _hang()
 

@@ -107,7 +107,7 @@ class _Plugin:
             self.skipped = str(reason)
 
     def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """For ``benchmark(function, ...)``."""
+        """Lend what ``benchmark(function, ...)`` times."""
         with self._passed_on(fixture, function) as lent:
             runner, clock = fixture._make_runner(lent, args, kwargs), stopwatch(time.perf_counter)
             fixture._min_time = max(fixture._min_time, SAMPLE_S)
@@ -125,7 +125,7 @@ class _Plugin:
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
     ) -> Any:
-        """For ``benchmark.pedantic(target, ...)``: a sample is one of its rounds."""
+        """Lend what ``benchmark.pedantic(target, ...)`` times: a sample is one of its rounds."""
         durations_s: list[float] = []
         fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
         fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)

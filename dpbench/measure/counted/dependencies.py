@@ -165,7 +165,7 @@ def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """Those of `events`, in program order, that are in `starts` or depend on them by data."""
+    """The events, in program order, that are in `starts` or depend on them by data."""
     found: set[int] = set()
     for event in events:
         if event.id in starts or not found.isdisjoint(data[event.id]):

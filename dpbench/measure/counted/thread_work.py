@@ -26,7 +26,7 @@ _WAITS = {(SimpleQueue, "get"), (_thread.LockType, "acquire"), (_thread.RLock, "
 
 
 class ThreadWork:
-    """In this thread and those that start after this object, from the first `enter` to `stop`."""
+    """Counts in this thread and those that start after this object, from the first `enter` to `stop`."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Phase, str]] = Counter()

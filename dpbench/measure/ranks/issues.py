@@ -64,7 +64,7 @@ _OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "recv_": ("recv", "recv", None),
     "recv_any_source_": ("recv", "recv_anysource", None),
 }
-"""By operator of c10d: its name here, and the backend's method with the class of its options."""
+"""The name here, and the backend's method with the class of its options, by operator of c10d."""
 _OF_LISTS = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_")
 """Operators whose own method Python does not have."""
 _OPTIONS = {

@@ -24,7 +24,7 @@ class _Tally:
 
 
 class RankCounts(TorchDispatchMode):
-    """By phase, in this thread; on the CPU the backward runs here too."""
+    """Counts by phase, in this thread; on the CPU the backward runs here too."""
 
     def __init__(self) -> None:
         super().__init__()

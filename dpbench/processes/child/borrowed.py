@@ -41,7 +41,7 @@ def preload(suites: set[str]) -> None:
 
 @contextmanager
 def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Iterator[None]:
-    """In the block, the commit's packages are imported from its folder, and the current folder is a new one."""
+    """Import the commit's packages from its folder within the block, in a new current folder."""
     if find_spec(_NEEDED[suite]) is None:
         raise BorrowedError(f"{_NEEDED[suite]} is not installed; allowed: pip install 'torch-dpbench[suites]'")
     built = built_of(folder)

@@ -108,7 +108,7 @@ def _found(job: ListJob) -> Listing:
 
 
 def is_meant(job: ListJob, name: str) -> bool:
-    """By a regular expression as asv's ``--bench``, by a path, or a name."""
+    """Whether the job means the name: by a regular expression as asv's ``--bench``, by a path, or a name."""
     if job.pattern and job.suite == "asv":
         return re.search(job.text, name) is not None
     if job.pattern and ("::" not in job.text or name.startswith(f"{job.text}::")):

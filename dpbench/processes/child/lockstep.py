@@ -160,7 +160,7 @@ def _upper_quartile(values: Sequence[float]) -> float:
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:
-    """Fewer if a step is long, so that a round stays short."""
+    """The number of blocks: fewer if a step is long, so that a round stays short."""
     return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
 
 

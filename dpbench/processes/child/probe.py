@@ -21,7 +21,7 @@ def respond(text: str) -> MachineInfo:
 
 
 def read_machine(request: ProbeRequest) -> MachineInfo:
-    """Failures go into the fields for errors."""
+    """What the machine has; failures go into the fields for errors."""
     nvml_gpus, nvml_error = nvml_names()
     facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:

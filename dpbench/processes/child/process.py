@@ -18,7 +18,7 @@ _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Without garbage collection, which takes a quarter of the import time and finds nothing."""
+    """Import without garbage collection, which takes a quarter of the time and finds nothing."""
     gc.disable()
     try:
         yield

@@ -26,8 +26,8 @@ Send = Callable[[dict[str, object]], object]
 
 
 def take_blocks(pipe: socket, step: Step, settle: Callable[[str], str] = str) -> None:
-    """Until the coordinator closes the pipe; `settle` uses up a scheme's trials, for the given way, and returns the
-    choice.
+    """Take blocks until the coordinator closes the pipe; `settle` uses up a scheme's trials, for the given way, and
+    returns the choice.
     """
     send = sender(pipe)
     try:

@@ -17,7 +17,7 @@ from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line
 
 Text = Annotated[str, AfterValidator(one_line)]
-"""From another machine, so without a terminal's commands."""
+"""Text from another machine, so without a terminal's commands."""
 COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 

@@ -25,7 +25,7 @@ _HELLO_S = 5.0
 """A rank says at once who it is; another program at the port says nothing."""
 _FAREWELL_S = 10.0
 _GRACE_S = 30.0
-"""For reports once rank 0's child has ended well, and after all others were stopped."""
+"""The wait for reports once rank 0's child has ended well, and after all others were stopped."""
 
 
 class LostRankError(ReportedError):
@@ -117,7 +117,7 @@ class Followers:
                 yield connection, hello["hello"]
 
     def end_round(self) -> None:
-        """Only this machine's; those of the others end with the sweep or the next round."""
+        """End this machine's process; those of the others end with the sweep or the next round."""
         self.rounds.end_round()
 
     def launch(self, job: Job, timeout_s: float) -> Exit:
@@ -147,7 +147,7 @@ class Followers:
         return replace(end, record=failed.model_dump_json(by_alias=True).encode())
 
     def end(self, code: ExitCode) -> None:
-        """To all ranks; those that have not come yet are still starting."""
+        """Send the exit code to all ranks; those that have not come yet are still starting."""
         for connection, _ in self._accept_all(_FAREWELL_S):
             self.refused.append(connection)
         for connection in (*self.connections.values(), *self.refused):

@@ -31,7 +31,7 @@ def send(connection: Connection, message: dict[str, Any]) -> None:
 
 
 def receive(connection: Connection, within_s: float | None = None) -> dict[str, Any] | None:
-    """None if the connection is lost, the bytes are no message, or the time is up."""
+    """The next message; None if the connection is lost, the bytes are no message, or the time is up."""
     try:
         found = from_json(connection.recv_bytes(_MOST_BYTES)) if connection.poll(within_s) else None
     except (OSError, EOFError, ValueError):

@@ -54,7 +54,7 @@ class World:
 
 
 def read_world(environment: Mapping[str, str]) -> World | None:
-    """None if no launcher started several processes.
+    """The launcher's world; None if it did not start several processes.
 
     The size decides: srun sets its variable for the tasks of a step only, not for a batch script. Raises WorldError if
     the variables do not say how to reach rank 0.
