@@ -2,7 +2,7 @@
 
 A process is in one group of each hierarchy, and the limits of all groups above it hold too. Version 2 has one hierarchy
 under /sys/fs/cgroup; version 1 has one for each controller. Inside a container the group's path is often that of the
-host, while its files lie at the mount's root, so a group without files is skipped.
+host, while its files lie at the mount's root. So a group without files is skipped.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""The names in sweep files, case ids and records, with a line on each for `dpbench list`.
-
-A workload is ``family/size``, or a user's ``package.module:factory``.
-"""
+"""The names in sweep files, case ids and records, with a line on each for `dpbench list`."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,7 +1,4 @@
-"""`dpbench counts`: exact counts, and the committed set with its expectations.
-
-With `--script`, what the ranks of the user's script send each other.
-"""
+"""`dpbench counts`: exact counts, and the committed set with its expectations."""
 
 import os
 from pathlib import Path

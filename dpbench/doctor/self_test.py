@@ -1,9 +1,5 @@
 """The self-test: measure one case as if it were two, and report the difference as noise.
 
-    self_test   starts pairs of children for a minute, with the runner that `dpbench compare` uses
-    noise_of    turns their rounds into a Noise; pure
-    findings_of turns the Noise into findings
-
 Even rounds count as the first case, odd rounds as the second.
 """
 

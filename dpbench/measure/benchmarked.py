@@ -1,7 +1,4 @@
-"""Time a user's step with pytest-benchmark.
-
-All devices are idle at both ends of each round.
-"""
+"""Time a user's step with pytest-benchmark."""
 
 import gc
 from collections.abc import Callable, Sequence

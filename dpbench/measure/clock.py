@@ -1,5 +1,5 @@
-"""A `Stopwatch` sets marks inside a step: events in the devices' streams if they can time events, else readings of the
-clock.
+"""The clock of a case, and a stopwatch for parts of a step: events in the devices' streams if they can time events,
+else readings of the clock.
 """
 
 import time

@@ -1,6 +1,4 @@
-"""The exact counters of one step, equal in every process.
-
-The third step is counted, because the first two fill caches.
+"""The exact counters of one step: the third, because the first two fill caches.
 
 sim:i   the recording of the simulated devices             simulated_counts.py, dependencies.py
 cpu     Python calls, of all lanes in one process           python_calls.py

@@ -19,7 +19,7 @@ def settle_host_memory() -> None:
 
     glibc returns the free end of the heap to the kernel once it is longer than a threshold, at first 128 KiB. The next
     step then takes it again by page faults. The threshold grows with the largest block that was mapped by itself and
-    freed, up to a limit (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD), so it would depend on what ran before. The
+    freed, up to a limit (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what ran before. The
     block is never written, so it costs no memory.
     """
     torch.empty(_BLOCK_BYTES, dtype=torch.uint8)

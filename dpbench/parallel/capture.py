@@ -21,11 +21,11 @@ class RefusedError(Exception):
 
 
 class CapturePlace:
-    """The graphs of one lane. torch 2.12 and later drop the cuBLAS workspaces of a capture stream with any graph
-    captured there, although its other graphs have their addresses (pytorch#193402). So no other place gets the stream,
-    and a graph stays until `close`, or until nothing refers to the place. Thus the pool always has a user too: torch up
-    to 2.11 cannot capture into a pool again whose graphs are gone while a workspace lies in it. On Hopper a stream's
-    workspace takes 32 MiB of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
+    """The graphs of one lane. torch 2.12 and later drop a capture stream's cuBLAS workspaces with any graph captured
+    there, although other graphs have their addresses (pytorch#193402). So no other place gets the stream, and a graph
+    stays until `close`, or until nothing refers to the place. Thus the pool always has a user: torch up to 2.11 cannot
+    capture into a pool whose graphs are gone while a workspace lies in it. On Hopper a stream's workspace takes 32 MiB
+    of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
 
     Raises RefusedError if all capture streams of the device are in use.
     """

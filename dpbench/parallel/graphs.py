@@ -342,7 +342,7 @@ class Graphs:
         return None if kind.step is None and self._warms_up(kind) else (kind, tensors)
 
     def _warms_up(self, kind: _Kind) -> bool:
-        """The last eager forwards run on the thread that captures: a library makes handles and plans for each thread,
+        """Whether the forward must run on the thread that captures. A library makes handles and plans for each thread,
         and cannot make them in a capture (pytorch#99397).
         """
         if kind.thread != threading.get_ident():

@@ -13,12 +13,11 @@ first::
     lane 1       └─██──│     └─██──│     └─██ ...
     lane 2           └─██        └─██
 
-Each lane has a lock that is open while the baton is on its way to it, so a lane that has not started yet keeps its
-place.
+Each lane has a lock that is open while the baton is on its way. So a lane that has not started yet keeps its place.
 
-So a lane passes the baton on only in the section in which its forward began: grad mode, saved-tensor hooks,
-forward-mode AD's level, the cache of `parametrize.cached`, settings of the process, compilers and dispatch modes are
-unchanged. Other lanes' draws would disturb a checkpoint, which draws again in its recomputation.
+A lane passes the baton on only in the section in which its forward began: with the same grad mode, saved-tensor hooks,
+forward-mode AD, `parametrize.cached`, settings, compilers and dispatch modes. Other lanes' draws would disturb a
+checkpoint, which draws again in its recomputation.
 """
 
 import contextvars

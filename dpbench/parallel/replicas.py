@@ -1,7 +1,7 @@
 """One replica of the base per lane: shells that are built once and refreshed every forward.
 
-Before a forward each shell's ``__dict__`` is filled from its module in the base; after it the shells are emptied. A
-shell that another object refers to, as its reference count shows, is left alone, and another set is used (CACHING.md).
+A shell that another object refers to, as its reference count shows, is left alone, and another set is used
+(CACHING.md).
 """
 
 import threading

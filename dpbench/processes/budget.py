@@ -1,7 +1,4 @@
-"""How many rounds fit into a budget, and how long each case samples.
-
-A budget is kept by fewer rounds, at least three, never by fewer samples (`stats/least_samples.py`).
-"""
+"""How many rounds fit into a budget, and how long each case samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
     $XDG_CACHE_HOME/dpbench/steps/<key>.json
 
 The key holds all that decides the step: workload, variant, lanes, sources of dpbench, versions of torch and Python, and
-the file of a user's factory. Files that this one imports are not in the key. A faulty cache costs only a new count.
+the file of a user's factory.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Import `dpbench.parallel` from the folder of another commit.
 
-All else stays the running dpbench. So one harness measures all commits' wrappers, and its own changes cannot look like
-theirs.
+So one harness measures all commits' wrappers, and its own changes cannot look like theirs.
 """
 
 import os

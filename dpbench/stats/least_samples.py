@@ -1,7 +1,7 @@
 """The least samples of a process from which its median counts.
 
-A budget is kept by fewer rounds, never below these numbers. A GPU needs longer: its clocks rise while it works, and
-NVML's utilisation is a mean over up to a second (nvml.h, nvmlUtilization_t).
+A GPU needs longer: its clocks rise while it works, and NVML's utilisation is a mean over up to a second (nvml.h,
+nvmlUtilization_t).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Quantiles of Student's t, and the standard error that they multiply.
 
-Importing scipy takes longer than all else in a report, which needs one probability only and uses a table. The gate
-needs any probability, exactly.
+Importing scipy takes longer than all else in a report, which needs one probability only and uses a table.
 """
 
 from collections.abc import Sequence

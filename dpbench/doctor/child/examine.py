@@ -1,7 +1,5 @@
 """The child that examines this machine.
 
-It reads nothing from stdin and writes Findings to a pipe.
-
     python -m dpbench.doctor.child.examine --record-fd N --parent-pid P
 
 It examines the host before it imports torch, and the GPUs before it uses one, or it would find its own load.

@@ -1,7 +1,5 @@
 """The child that measures five numbers of this machine's accelerators, or of two lanes of the CPU if it has none.
 
-A MeasureRequest comes on stdin, and Measured goes to the record pipe.
-
     python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
 
 What raises is named in `Measured.failures`, and the rest is measured.

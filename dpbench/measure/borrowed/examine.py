@@ -3,8 +3,6 @@
     python_calls                     always
     host_operators, host_bytes       if torch is imported
     python_peak_bytes                otherwise: the most memory that the call's own objects take
-
-The third call and later ones are counted, because the first two fill caches.
 """
 
 import _posixsubprocess

@@ -1,7 +1,7 @@
 """How far a step overlaps communication with computation.
 
-An event of a recording (`records/recording.py`) comes after the events that wrote its inputs, after the previous event
-of its stream, and after the events that its stream or the host waited for.
+An event of a recording comes after those that wrote its inputs, the previous event of its stream, and those that its
+stream or the host waited for.
 
 **Broadcast.** The copies between devices in the forward that carry no data of this step's batch. The measure is the
 bytes to a lane before its first operator that reads data of both the batch and the broadcast, also through other

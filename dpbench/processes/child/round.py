@@ -2,8 +2,8 @@
 
     python -m dpbench.processes.child.round --requests-fd N --parent-pid P
 
-It runs no operator, asks for no device and imports nothing of the user's: a mere question for devices can forbid CUDA
-in forks, and threads do not survive a fork. Each child has its own POSIX session, output and time limit. For a variant
+It runs no operator, asks for no device and imports nothing of the user's. A question for devices can forbid CUDA in
+forks, and threads do not survive a fork. Each child has its own POSIX session, output and time limit. For a variant
 with one process per device, the ranks are siblings::
 
     parent <──> this process ──forks──> child: worker.py          its record goes to a pipe, then this process

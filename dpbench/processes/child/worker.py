@@ -1,6 +1,6 @@
 """The record of one case in one round, measured in this process.
 
-If a GPU has fallen off the bus or needs a reset, the case is not at fault: it gets the outcome ``lost_gpu``, and may be
+If a GPU has fallen off the bus or needs a reset, the case is not at fault. It gets the outcome ``lost_gpu``, and may be
 measured again.
 """
 

@@ -1,7 +1,4 @@
-"""Measure alone, as rank 0, or as another rank, whatever the launcher's variables say.
-
-Variants with ranks run on all lanes, the others on machine 0.
-"""
+"""Measure alone, as rank 0, or as another rank, whatever the launcher's variables say."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
