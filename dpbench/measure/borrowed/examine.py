@@ -1,8 +1,8 @@
 """One call of a borrowed benchmark: whether it starts processes, and its exact counters.
 
-    python_calls                     always
-    host_operators, host_bytes       if torch is imported
-    python_peak_bytes                otherwise: the most memory that the call's own objects take
+python_calls                     always
+host_operators, host_bytes       if torch is imported
+python_peak_bytes                otherwise: the most memory that the call's own objects take
 """
 
 import _posixsubprocess
