@@ -46,8 +46,8 @@ class StampedSpan:
 class Outage:
     """`parts` lacks those whose end has no stamp: after the end of a run that did not recover, and REDONE if no step
     was done again. Their time belongs to the next part. `span` is None if the run did not catch up. `rounds` counts an
-    agent's starts of its workers, at most. `steps_per_s_before` and `steps_per_s_after` are rank 0's, checkpoints
-    included, up to the neighbouring outages; None for fewer than 3 steps.
+    agent's starts of its workers, for the agent with most. `steps_per_s_before` and `steps_per_s_after` are rank 0's,
+    checkpoints included, up to the neighbouring outages; None for fewer than 3 steps.
     """
 
     fault: ElasticEvent

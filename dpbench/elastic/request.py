@@ -121,8 +121,8 @@ def _parse_fault(word: str) -> PlannedFault:
 def draw_plan(seed: int, steps: int, ranks: int, kinds: Sequence[FaultKind]) -> tuple[PlannedFault, ...]:
     """A fault of each kind, at a drawn step after the first and of a drawn rank.
 
-    The steps are in the order of the kinds. Equal arguments give equal plans in all versions of Python (`random.Random`
-    with an integer). Raise WrongInputError if there are fewer steps than faults.
+    The steps differ, in the order of the kinds. Equal arguments give equal plans in all versions of Python
+    (`random.Random` with an integer). Raise WrongInputError if there are fewer steps than faults.
     """
     if len(kinds) > steps - 1:
         raise WrongInputError(

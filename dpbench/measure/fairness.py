@@ -34,8 +34,8 @@ def tolerance_of(case: Case) -> float:
 def error_against_oracle(session: Session) -> float:
     """The relative error of one step's gradients (`infer`: outputs), taken when the scheme is settled.
 
-    Some schemes compute in another way then, such as by CUDA graphs. The session must be new: measured afterwards, its
-    model has lost its dropout. All ranks must call this. Raises NotSettledError.
+    Some schemes compute in another way then, such as by CUDA graphs. The session must be new, and cannot be timed
+    afterwards: its model has lost its dropout. All ranks must call this. Raises NotSettledError.
     """
     case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])

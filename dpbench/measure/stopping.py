@@ -42,8 +42,8 @@ class NotSettledError(Exception):
 @dataclass
 class WarmUp:
     """`trials_left` returns the scheme's trials after the present step, None if it does not report them. Warm-up ends
-    without trials and when the last five steps are not clearly faster than before, or after `max_s`. `settled_s` is the
-    least time once the scheme is settled.
+    without trials, when the last five steps are not clearly faster than before. After `max_s` the times need not be
+    steady. `settled_s` is the least time once the scheme is settled.
     """
 
     max_s: float

@@ -415,7 +415,10 @@ class Broadcaster:
         return found
 
     def await_sent(self, number: int) -> None:
-        """Let a lane's current stream wait for all buckets."""
+        """Let a lane's current stream wait for all buckets.
+
+        A stream's last event is behind its others, so only the last bucket of each kind is waited for.
+        """
         departures = {bucket.is_flat: bucket.departure for bucket in self._buckets}.values()
         for arrival in [bucket.copy_on(number).arrival for bucket in self._buckets[-1:]] if number else departures:
             if arrival is not None:

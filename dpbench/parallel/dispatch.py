@@ -130,7 +130,7 @@ class SequentialRun(WatchedRun):
 
 
 HAZARD_CHECKS = 100
-"""Forwards on the user's threads that are checked for use of shared state."""
+"""Forwards on threads that the user asked for, which are checked for use of shared state."""
 _STALLED = (
     "a replica waited, or ran for seconds, while others had not begun or waited for their turn, so all were let run at "
     'once. Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'

@@ -285,7 +285,7 @@ SMALL_BYTES = 256 * 1024
 UNUSED_FORWARDS = 100
 """A set that this many forwards have not used is let go."""
 MAX_CUSTOM_SETS = 2
-"""The same for custom modules, whose replicas may be in cycles."""
+"""`MAX_SETS` if some modules are custom: their replicas may be in cycles."""
 
 
 class ReplicaSet:

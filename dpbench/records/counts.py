@@ -133,9 +133,8 @@ class Kept(Frozen):
 class MoreSteps(Frozen):
     """What many further steps do together, on CPU lanes.
 
-    `seldom_calls` are Python calls beyond those of the first step, times the steps. `collections` are garbage
-    collections that the code asks for. `later_lines` are Python lines of the last steps beyond those of as many first
-    ones.
+    `seldom_calls` are Python calls beyond those of the first step in each. `collections` are garbage collections that
+    the code asks for. `later_lines` are Python lines of the last steps beyond those of as many first ones.
     """
 
     seldom_calls: int
