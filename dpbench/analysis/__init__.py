@@ -1,4 +1,4 @@
-"""What records mean: each number and each sentence is computed here once, and printed by every report. Pure.
+"""What records mean: each number and each sentence is computed here once, and printed by every report.
 
 summary.py        one case over its rounds
 over_rounds.py    a reading over rounds, or why there is none

@@ -1,7 +1,4 @@
-"""What a comparison says in a few sentences: what to use, how sure that is, how far from the limit, and what to do.
-
-All reports print these sentences, and name settings, limits and ideals in these words. Pure.
-"""
+"""What to use, how sure that is, how far from the limit, and what to do: sentences and names that all reports print."""
 
 import shlex
 from collections import Counter
@@ -24,17 +21,17 @@ _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90
 _UNDECIDED = "; their order is not decided"
 _LARGE_SAVING = 0.05
-"""Of the step. A smaller saving explains nothing."""
+"""A share of the step; a smaller saving explains nothing."""
 _SPARE = 1.3
-"""Budgets are this many times what the rounds should take: rounds differ, and whole rounds are dropped first."""
+"""Budgets are this many times what the rounds should take: rounds differ."""
 _SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
 _OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
-"""Options that are named if they differ from their defaults, and their fields."""
+"""Options that are named if they differ from their defaults, with their fields."""
 PERCENT_OF = {
     False: ("limit", "one device's time for its share alone, over the time; only graphs exceed 100"),
     True: ("single", "one device's time for the whole batch, over the time; may exceed 100"),
 }
-"""The name and the meaning of the percentages of a comparison, by whether lanes share a device."""
+"""Name and meaning of percentages, by whether lanes share a device."""
 _IDEAL = {
     False: "one device's throughput with its share of the batch, times the number of devices",
     True: "one device's throughput with the whole batch, because the lanes share one device",
@@ -43,19 +40,19 @@ _IDEAL_OF_SCALING = {**_IDEAL, False: "one device's throughput times the number 
 
 
 def place(setting: Case) -> str:
-    """Return the setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
+    """The setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
     return f"{setting.workload}, batch {setting.batch} on {short_devices(setting.devices)}"
 
 
 def circumstances(setting: Case) -> str:
-    """Return what a setting has beside the workload, the batch and the devices."""
+    """All but workload, batch and devices."""
     steps = "" if setting.steps_per_sample == 1 else f", {setting.steps_per_sample} steps per sample"
     beside = f"{setting.data} data, {setting.threads} threads, seed {setting.seed}{steps}"
     return f"{setting.mode}, {setting.dtype}, {beside}"
 
 
 def ideal_in_words(settings: Iterable[Case], *, of_scaling: bool = False) -> str:
-    """Return what 100 percent is in these settings; of scaling, in comparison with one device and the whole batch."""
+    """What 100 percent is; of scaling, in comparison with one device and the whole batch."""
     words = _IDEAL_OF_SCALING if of_scaling else _IDEAL
     return "; or ".join(words[is_shared] for is_shared in sorted({are_shared(each.devices) for each in settings}))
 
@@ -69,10 +66,10 @@ def load_warning(busy_cores: float, cores: int) -> str:
 
 @dataclass(frozen=True)
 class Headline:
-    """Sentences on one setting; those that have nothing to say are empty.
+    """Sentences on one setting, maybe empty.
 
     `answer` names the variant to use, `certainty` its intervals, `limit` the distance from it, `bottleneck` the largest
-    part of the step, `advice` what to do next, and `command` is what to type for it.
+    part of the step, `advice` what to do next, and `command` what to type.
     """
 
     setting: Case
@@ -90,7 +87,6 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Return the sentences on a comparison."""
     winner, rows = comparison.winner, {row.summary.case.variant: row for row in comparison.fastest_first}
     if winner is None:
         why = "too few samples to rank a scheme" if any(row.summary.thin_rounds for row in rows.values()) else ""
@@ -110,7 +106,7 @@ def headline(comparison: Comparison) -> Headline:
 
 
 def winners_in_words(comparisons: Comparisons) -> str:
-    """Return one sentence on all settings; the answer itself if there is one setting."""
+    """One sentence on all settings; the answer itself for one."""
     settings = comparisons.comparisons
     if len(settings) < 2:
         return headline(settings[0]).answer if settings else "No setting has records."
@@ -209,7 +205,6 @@ def _bottleneck(best: Summary, reference: Summary | None) -> Iterator[str]:
 
 
 def _advice(winner: Winner) -> tuple[str, int]:
-    """Return what to do next, and the rounds to measure for it, 0 if none."""
     best = winner.best
     if winner.is_slower_than_one_device:
         return "Next: try a larger batch.", 0
@@ -231,10 +226,9 @@ def _times(ratio: Estimate) -> str:
 
 
 def next_command(summaries: Sequence[Summary], rounds: int) -> str:
-    """Return ``dpbench compare ...`` for the schemes of these summaries, which have times of one setting.
+    """``dpbench compare ...`` for these schemes of one setting, with a budget that suffices.
 
-    Its budget suffices for the rounds. A module that Python's `dpbench.compare` wrote, or several machines, cannot be
-    named on one command line. Then the text is ``the same with --rounds ...``.
+    Code of Python's `dpbench.compare`, or several machines, fit no command line: then ``the same with --rounds ...``.
     """
     setting = summaries[0].case
     limits = f"--rounds {rounds} --budget {_budget_s(summaries, rounds):.0f}s"
@@ -255,7 +249,7 @@ def next_command(summaries: Sequence[Summary], rounds: int) -> str:
 
 
 def _budget_s(summaries: Sequence[Summary], rounds: int) -> float:
-    """Return seconds that suffice for the rounds, the single-device baseline among their cases, in tens."""
+    """Seconds that suffice, with the single-device baseline, in tens."""
     cost = guessed_cost([summary.case for summary in (*summaries, summaries[0])])
     sampled_s = [_sampled_s(summary) for summary in summaries]
     return 10 * ceil(_SPARE * rounds * (cost.fixed_s + sum(sampled_s) + max(sampled_s)) / 10)

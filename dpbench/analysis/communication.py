@@ -1,4 +1,4 @@
-"""What a script's ranks have in common: each collective by step, phase and line, and the counters made of them. Pure.
+"""What a script's ranks have in common: each collective by step, phase and line, and counters of them.
 
     step.backward.all_reduce.count           2        in each step, that is, in the commonest one
     seldom.forward.all_gather.count          3        beyond that, in all counted steps together
@@ -19,11 +19,11 @@ _OTHER_END = _SENT_TO | {received: sent for sent, received in _SENT_TO.items()}
 
 
 class Communication(Frozen):
-    """What the ranks of a script have in common: the issues of the set-up, of the commonest step, and of the others.
+    """The issues of the set-up, of the commonest step, and of the others.
 
-    `seldom` has the issues beyond those of the commonest step, and `less` those that a step lacks. `steps` counts the
-    steps after the first `WARM_UP`. `differing` are the numbers of those that differ from the commonest. `differences`
-    says in lines where ranks differ.
+    `seldom` has issues beyond those of the commonest step, `less` those that a step lacks. `steps` counts those after
+    `WARM_UP`; `differing` are the numbers of steps unlike the commonest. `differences` says in lines where ranks
+    differ.
     """
 
     steps: int
@@ -35,7 +35,7 @@ class Communication(Frozen):
     differences: tuple[str, ...]
 
     def details(self) -> list[Detail]:
-        """Return each issue's part of each counter, with its line."""
+        """Each issue's part of each counter, with its line."""
         periods = (
             ("setup", self.setup, 1),
             ("step", self.step, 1),
@@ -45,7 +45,7 @@ class Communication(Frozen):
         return [detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)]
 
     def by_name(self) -> dict[str, int]:
-        """Return each counter by its name, without those that are 0."""
+        """Counters that are not 0, by name."""
         found: Counter[str] = Counter()
         for detail in self.details():
             found[detail.counter] += detail.value
@@ -53,7 +53,7 @@ class Communication(Frozen):
 
 
 def communication(ranks: Sequence[RankIssues]) -> Communication:
-    """Return what these ranks issued. Raises ValueError if one has too few steps."""
+    """Raises ValueError if a rank has too few steps."""
     for rank, issued in enumerate(ranks):
         if len(issued.steps) < LEAST_STEPS:
             raise ValueError(f"rank {rank} took {len(issued.steps)} steps of an optimizer")
@@ -99,7 +99,7 @@ def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
 
 
 def _differences(when: str, ranks: Sequence[Issues]) -> Iterable[str]:
-    """Name the collectives of which the ranks issued different numbers or bytes. As many may be sent as received."""
+    """Collectives of which the ranks issued different numbers or bytes; as many may be sent as received."""
     totals = [_totals(issues) for issues in ranks]
     messages = Counter[str]()
     for total in totals:
@@ -114,7 +114,7 @@ def _differences(when: str, ranks: Sequence[Issues]) -> Iterable[str]:
 
 
 def _merged(ranks: Sequence[Issues]) -> Issues:
-    """Return the issues of the rank that has most, kind by kind; of messages between two ranks those of all ranks."""
+    """Kind by kind the issues of the rank that has most; of messages between two ranks those of all."""
     totals, merged = [_totals(issues) for issues in ranks], Counter[Issue]()
     for key in {key for total in totals for key in total}:
         most = max(range(len(ranks)), key=lambda rank: totals[rank].get(key, (0, 0)))
@@ -133,7 +133,6 @@ def _totals(issues: Issues) -> Mapping[tuple[Part, str], tuple[int, int]]:
 
 
 def _counter(issues: Iterable[Issue]) -> Counter[Issue]:
-    """Return how often each issue is there, by the issue with a count of 1."""
     found: Counter[Issue] = Counter()
     for issue in issues:
         found[issue.model_copy(update={"count": 1})] += issue.count

@@ -1,4 +1,4 @@
-"""From records to a comparison of the variants in each setting, and which of them is the fastest. Pure."""
+"""From records to comparisons of the variants in each setting, and the fastest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,23 +16,20 @@ from dpbench.records.record import Environment, Outcome, Record
 from dpbench.stats.rounds import Estimate
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
-"""They show what is possible; they are not schemes to use on several devices."""
+"""Variants that show what is possible, and are no schemes to use on several devices."""
 MOST_ROUNDS = 200
 
 
 class UnlikeEnvironmentsError(WrongInputError):
-    """One line with the fields in which the records' environments differ, and the values.
-
-    It is also raised if a throttled record would be compared with an unthrottled one.
-    """
+    """One line with the fields in which environments differ, or a throttled record beside an unthrottled one."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case among the others of its setting. What does not apply is None.
+    """A case of a setting; None is what does not apply.
 
-    `ratio` is the step time over that of variant `reference`; above 1 is slower. `percent` is the single-device
-    baseline's time over this one: of a limit, or of one device's speed if lanes share a device (`is_shared`).
+    `ratio` is the step time over that of `reference`; above 1 is slower. `percent` is the single-device baseline's time
+    over this one: of a limit, or of one device's speed if `is_shared`.
     """
 
     summary: Summary
@@ -58,11 +55,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest scheme.
-
-    `slower` has the time of every other scheme over the winner's, in order of time. A scheme is a rival if the
-    interval of that ratio contains 1, or if there is no interval because a scheme has one round only. `alone` is the
-    winner's time over that of one device with the whole batch, None if that was not measured.
+    """`slower` has every other scheme's time over the winner's, in order of time. A rival's ratio has an interval that
+    contains 1, or none, because a scheme has one round. `alone` is the winner's time over that of one device with the
+    whole batch, or None.
     """
 
     best: Summary
@@ -81,10 +76,10 @@ class Winner:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The rows of one setting in the order of `VariantId.order`.
+    """Rows in the order of `VariantId.order`; `setting` is any of its cases.
 
-    `setting` is any of its cases. If `single` was measured with the whole batch on one device, it is a row too.
-    `reference` is the variant that ratios are to, None if no candidate or only one case has times.
+    `single` with the whole batch on one device is a row too, if measured. Ratios are to `reference`, None if no
+    candidate or only one case has times.
     """
 
     setting: Case
@@ -93,17 +88,15 @@ class Comparison:
 
     @property
     def is_shared(self) -> bool:
-        """Whether lanes share a device. Then percentages are of one device's speed, not of a limit."""
+        """Whether lanes share a device, and percentages are of its speed, not of a limit."""
         return are_shared(self.setting.lanes_of_a_machine)
 
     @cached_property
     def fastest_first(self) -> list[Row]:
-        """The rows with times."""
         return sorted((row for row in self.rows if row.summary.step_times_s), key=lambda row: row.summary.time_s)
 
     @cached_property
     def winner(self) -> Winner | None:
-        """The scheme with the shortest step, or None if no scheme has times that can be ranked."""
         ranked = [row.summary for row in self.fastest_first if not row.summary.thin_rounds]
         schemes = [each for each in ranked if each.case.variant.name not in LIMITS]
         if not schemes:
@@ -116,10 +109,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """All comparisons of a set of records.
-
-    `single_device_baselines` are `single` cases that percentages need and that are no row anywhere. `differences` are
-    those that were allowed, with their values: fields of the environment, and ``throttled``.
+    """`single_device_baselines` are `single` cases for percentages that are no row. `differences` were allowed: fields
+    of the environment, and ``throttled``, with their values.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -129,10 +120,7 @@ class Comparisons:
 
     @property
     def cases(self) -> list[Row]:
-        """A row for each case.
-
-        `single` is in several comparisons if their first lanes are equal. Its ratio and percentage are then None.
-        """
+        """A row for each case; `single` in several comparisons has no ratio and no percentage."""
         rows: dict[Case, Row] = {}
         for row in (row for comparison in self.comparisons for row in comparison.rows):
             rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
@@ -146,11 +134,8 @@ def compare(
     reference: VariantId | None = None,
     allow_different: bool = False,
 ) -> Comparisons:
-    """Compare the records.
-
-    Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
-    UnlikeEnvironmentsError if records differ in what must be equal. With `allow_different`, return the differences
-    instead.
+    """Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
+    UnlikeEnvironmentsError, or with `allow_different` return the differences.
     """
     records = list(records)
     environments = list(dict.fromkeys(record.environment for record in records if record.environment))
@@ -180,7 +165,7 @@ def compare(
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """Return the fields that are not equal in all, with their values in order of appearance."""
+    """Fields that are not equal in all, with values in order of appearance."""
     values = {
         name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
         for name in Environment.model_fields
@@ -189,10 +174,9 @@ def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, 
 
 
 def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
-    """Return about how many rounds would put 1 outside of the interval.
+    """About how many rounds would put 1 outside the interval, whose length falls with their square root.
 
-    None if the ratio is so near to 1 that over 200 would be needed, or if it has no interval. The interval's length
-    falls with the square root of the rounds.
+    None without an interval, or for over 200.
     """
     if ratio.low is None or ratio.high is None or ratio.value <= 1:
         return None
@@ -202,9 +186,8 @@ def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
 
 
 def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> str | None:
-    """Return a line on a throttled record that is compared with an unthrottled one; None without such a pair.
-
-    Their times differ because of the GPUs' clocks. Records without throttling data are in no pair.
+    """A line on a throttled record beside an unthrottled one, whose times differ by clocks; None without such a
+    pair.
     """
     firsts: dict[Case, dict[bool, Record]] = {}
     for record in records:
@@ -221,7 +204,6 @@ def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> 
 
 
 def _summaries(records: Iterable[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
-    """Return the summaries sorted by setting and variant, whatever the order of the records."""
     summaries = {skip.case: Summary(skip.case, Outcome.SKIPPED, skip.reason) for skip in skipped}
     summaries |= summarise_cases(records)
     return {case: summaries[case] for case in sorted(summaries, key=_sort_key)}
@@ -233,9 +215,9 @@ def _sort_key(case: Case) -> tuple[object, ...]:
 
 
 def _settings(cases: Iterable[Case]) -> list[Case]:
-    """Return one case of each setting that has rows of its own.
+    """One case of each setting that has rows of its own.
 
-    A setting of `single` alone has none if another setting holds that case, as a row or as its baseline.
+    `single` alone is none if another setting holds it, as a row or as its baseline.
     """
     cases = list(cases)
     parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
@@ -247,7 +229,6 @@ def _settings(cases: Iterable[Case]) -> list[Case]:
 def _comparison(
     setting: Case, own: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
 ) -> Comparison:
-    """Return the comparison of a setting, whose cases are `own`."""
     cases = sorted({on_one_device(setting), *own}, key=lambda case: case.variant.order)
     present = [summaries[case] for case in cases if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_times_s}
@@ -259,7 +240,7 @@ def _comparison(
 
 
 def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
-    """Return the key that sorts the variants which ratios may be to: the stock schemes first."""
+    """Sorts what ratios may be to: the stock schemes first."""
     return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
 

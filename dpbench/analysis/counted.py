@@ -1,4 +1,4 @@
-"""The figures of exact counts: sums over the phases of a step, the busiest device and link, and shares. Pure."""
+"""Exact counts as sums over phases, the busiest device and link, and shares."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dpbench.records.counts import Counts, Phase, Traffic
 
 Value = int | float | None
-"""A count (int), a share from 0 to 1 (float), or None if it was not counted."""
+"""A count (int), a share from 0 to 1 (float), or None if not counted."""
 _Sums = Mapping[str, int] | None
 _FIELDS = ("count", "size_bytes")
 _CALLS = {
@@ -21,7 +21,7 @@ _CALLS = {
 
 
 def figures_of(counts: Counts) -> dict[str, Value]:
-    """Return each figure of a step by its name, in order. The name of a part of the figure above begins with spaces."""
+    """Figures by name, in order; the name of a part of the figure above begins with spaces."""
     phases, nccl = counts.phases, counts.nccl_links
     copies, copied = copies_by_link(counts)
     calls = _sums(phase.host_calls for phase in phases.values())
@@ -66,13 +66,12 @@ def figures_of(counts: Counts) -> dict[str, Value]:
 
 
 def copies_by_link(counts: Counts) -> tuple[_Sums, _Sums]:
-    """Return how many copies a step sends over each link, and their bytes; None if they were not counted."""
+    """Copies of a step over each link, and their bytes; None if not counted."""
     count, size_bytes = (_traffic((phase.copies for phase in counts.phases.values()), each) for each in _FIELDS)
     return count, size_bytes
 
 
 def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:
-    """Return the sums by name over those tables that were counted; None if none was."""
     known = [table for table in tables if table is not None]
     return sum(map(Counter, known), Counter()) if known else None
 
@@ -91,12 +90,11 @@ def _between_devices(sums: _Sums) -> _Sums:
 
 
 def _at_host(sums: _Sums, end: int) -> _Sums:
-    """Return the links that begin (0) or end (1) at the host."""
     return sums and {link: value for link, value in sums.items() if link.split("->")[end] == "host"}
 
 
 def _busiest(sizes: _Sums, end: int | None) -> int | None:
-    """Return the most bytes between devices: by the device where links begin (0) or end (1), or by link (None)."""
+    """The most bytes by the device where links begin (0) or end (1), or by link (None)."""
     of_ends: Counter[str] = Counter()
     for link, size in (_between_devices(sizes) or {}).items():
         of_ends[link if end is None else link.split("->")[end]] += size

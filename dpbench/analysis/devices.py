@@ -1,4 +1,4 @@
-"""Each device of a case over its rounds: telemetry and peaks of memory. Pure."""
+"""Each device over a case's rounds: telemetry and peaks of memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _ABSENT = Reading(reason=ABSENT)
 
 
 class WindowReadings(Protocol):
-    """What one round read of its devices, by device; None in a record of an older schema."""
+    """Readings by device; None in an older schema."""
 
     @property
     def telemetry(self) -> Mapping[str, DeviceTelemetry | str] | None: ...
@@ -31,11 +31,9 @@ class WindowReadings(Protocol):
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """One device over the rounds of a case.
-
-    `figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below: `window_s`; `pcie_bytes_per_step` and
-    `nvlink_bytes_per_step`, sent and received together; `throttled_percent`, the share of the window in which the most
-    frequent cause lowered the clocks. `throttled_s` has the seconds by cause. `uuids` are those of all rounds.
+    """`figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below: `window_s`; `pcie_bytes_per_step`
+    and `nvlink_bytes_per_step`, sent and received together; `throttled_percent`, the share of the window in which the
+    most frequent cause lowered the clocks. `throttled_s` has the seconds by cause. `uuids` are those of all rounds.
     """
 
     device: str
@@ -48,15 +46,15 @@ class DeviceSummary:
 
 
 def summarise_devices(rounds: Sequence[WindowReadings]) -> tuple[DeviceSummary, ...]:
-    """Return one summary for each device that any of the rounds names, in order of appearance."""
+    """One for each device in any of the rounds, in order of appearance."""
     read = [part for one in rounds for part in (one.telemetry, one.peak_device_bytes, one.peak_reserved_bytes) if part]
     return tuple(_summary(device, rounds) for device in dict.fromkeys(chain.from_iterable(read)))
 
 
 def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary, ...]:
-    """Return the busiest and the idlest device, or the only one.
+    """The busiest and the idlest device, or the only one.
 
-    The measure is the first that any device has: busy SMs, time with a kernel, power, energy, memory.
+    By the first that any device has: busy SMs, time with a kernel, power, energy, memory.
     """
     measure = next((name for name in _BUSYNESS if any(each.value(name) is not None for each in devices)), None)
     if len(devices) < 2 or measure is None:
@@ -92,13 +90,12 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
 
 
 def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
-    """Return the device's telemetry, or a reading with the reason why there is none."""
     telemetry = (one.telemetry or {}).get(device, ABSENT)
     return Reading(reason=telemetry) if isinstance(telemetry, str) else telemetry
 
 
 def _traffic(link: str, telemetry: DeviceTelemetry) -> Reading:
-    """Return what the device sent and received. If one is unknown, so is their sum."""
+    """Bytes sent and received; unknown if one of them is."""
     parts: list[Reading] = [getattr(telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
     both = over_rounds(parts)
     if both.reason is not None:

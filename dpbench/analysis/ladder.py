@@ -1,7 +1,7 @@
-"""The ladder: one device, several devices, one process for each, several machines. Pure.
+"""The ladder: one device, several devices, one process for each, several machines.
 
-A comparison holds the cases of one device list. A ladder holds those of all device lists and machines that have the
-same one-device case: workload, global batch, mode, dtype, data, threads and seed.
+A ladder holds cases of all device lists and machines with the same one-device case: workload, global batch, mode,
+dtype, data, threads and seed.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from dpbench.cases.variants import VariantName
 
 @dataclass(frozen=True)
 class Rung:
-    """A case on the ladder. What does not apply, or was not measured, is None.
+    """None is what does not apply, or was not measured.
 
-    `devices` are different ones, over all machines; lanes that share a device count once. `ideal_items_per_s` is the
-    throughput of `devices` times one device with the whole batch. `percent_of_limit` is the comparison's.
+    `devices` are different ones, over all machines. `ideal_items_per_s` is `devices` times the throughput of one device
+    with the whole batch. `percent_of_limit` is the comparison's.
     """
 
     summary: Summary
@@ -28,7 +28,6 @@ class Rung:
 
     @property
     def efficiency_percent(self) -> float | None:
-        """The throughput over the ideal one."""
         items = self.summary.items_per_s
         return None if items is None or self.ideal_items_per_s is None else 100 * items / self.ideal_items_per_s
 
@@ -47,16 +46,16 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs, from few machines and devices to many. `one_device` is `single` with the whole batch."""
+    """Rungs from few machines and devices to many. `one_device` is `single` with the whole batch."""
 
     one_device: Case
     rungs: tuple[Rung, ...]
 
 
 def ladders(comparisons: Comparisons) -> tuple[Ladder, ...]:
-    """Return the ladders of comparisons, each with at least one measured case.
+    """Ladders with at least one measured case.
 
-    A setting in which one process has all devices, alone on its device list, makes no ladder: its comparison has it.
+    One process with all devices, alone on its device list, makes none: its comparison has it.
     """
     of_one_device: dict[Case, list[Comparison]] = {}
     for comparison in comparisons.comparisons:

@@ -1,4 +1,4 @@
-"""A reading over the rounds of one case, and why readings are missing. Pure."""
+"""A reading over a case's rounds, and why readings are missing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,8 @@ ABSENT = "the record does not have it"
 @final
 @dataclass(frozen=True)
 class OverRounds:
-    """A reading over the rounds of one case.
-
-    `value` is the median of the `rounds` that have a value. `reason` has why the `rounds_without` have none. `source`
-    names the sources that were read, `span_s` is the shortest span.
+    """`value` is the median of `rounds` with a value. `reason` has why `rounds_without` have none. `source` names all
+    that were read, `span_s` is the shortest span.
     """
 
     value: float | None
@@ -29,7 +27,7 @@ class OverRounds:
 
 
 def over_rounds(readings: Sequence[Reading]) -> OverRounds:
-    """Return the readings of one metric, one from each round, as one."""
+    """One metric, a reading from each round."""
     values = [reading.value for reading in readings if reading.value is not None]
     return OverRounds(
         median(values) if values else None,
@@ -42,18 +40,18 @@ def over_rounds(readings: Sequence[Reading]) -> OverRounds:
 
 
 def over_values(values: Sequence[float | str]) -> OverRounds:
-    """Return one metric's values, or the reasons why there are none, one from each round, as one."""
+    """One metric, from each round a value or the reason for none."""
     return over_rounds([Reading(reason=each) if isinstance(each, str) else Reading(value=each) for each in values])
 
 
 FigurePlace = tuple[str, str]
-"""The variant and the device that a figure is of; '' if it is not of one device."""
+"""Variant and device, '' if the figure is not of one device."""
 
 
 def notes_on_missing(figures: Iterable[tuple[str, FigurePlace, OverRounds]]) -> Iterator[str]:
-    """Yield one line for each reason: ``labels: reason (places)``.
+    """A line for each reason: ``labels: reason (places)``.
 
-    `figures` has a label, the place and the figure. Places are left out if the reason is that of all of them.
+    `figures` has a label, the place and the figure; a reason of all has no places.
     """
     places_of: dict[str, list[FigurePlace]] = {}
     missing: dict[tuple[str, str], list[FigurePlace]] = {}
@@ -71,7 +69,7 @@ def notes_on_missing(figures: Iterable[tuple[str, FigurePlace, OverRounds]]) -> 
 
 
 def _where(places: Sequence[FigurePlace], every: Sequence[FigurePlace]) -> str:
-    """Return the places: as variants or as devices alone where all places of these are meant, '' for all places."""
+    """Variants or devices alone where all of these are meant, '' for all places."""
     if len(places) == len(every):
         return ""
     for part in (0, 1):

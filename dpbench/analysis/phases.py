@@ -1,4 +1,4 @@
-"""The phases of a case's step over its rounds: times, parts that add up to the step, and ranks' lags. Pure."""
+"""A step's phases over a case's rounds: times, parts that add up to the step, and ranks' lags."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ _MOVES = ("scatter", "replicate", "gather", "reduce")
 
 
 class Work(StrEnum):
-    """What a part of a step does."""
-
     COMPUTE = "compute"
     MOVE = "move data"
     BOTH = "compute and move data"
@@ -29,9 +27,9 @@ class Work(StrEnum):
 
 @dataclass(frozen=True)
 class PhasePart:
-    """A part of a step in seconds. `forward` and `backward` are without their other parts.
+    """A part in seconds; `forward` and `backward` are without their other parts.
 
-    Work.BOTH is a whole phase of several devices whose moves are not known apart, such as the backward of ddp.
+    Work.BOTH is a whole phase whose moves are not known apart, such as the backward of ddp.
     """
 
     name: str
@@ -40,7 +38,7 @@ class PhasePart:
 
     @property
     def label(self) -> str:
-        """The name that all reports show, such as ``backward + moves``."""
+        """The name in all reports, such as ``backward + moves``."""
         return f"{self.name}{MOVES}" if self.work is Work.BOTH else self.name
 
 
@@ -64,13 +62,11 @@ class Saving:
 
 @dataclass(frozen=True)
 class PhaseSummary:
-    """Seconds of a step by phase. With several processes `phases_s` is of rank 0.
+    """Seconds of a step, a sample's divided by its steps. `phases_s` is of rank 0.
 
-    `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median. `rank_lag_s`
-    has each rank's time minus the fastest's. `machine_skew_s` is the slowest machine's lag minus the fastest's; a
-    machine is as late as its slowest rank. All are of a step: a sample's, divided by its steps. With one process,
-    `skew_s` is None, `rank_lag_s` and `phases_by_rank_s` are empty. With one machine, `machine_skew_s` is None.
-    `longest_step_s` is the step's median with its spread.
+    `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median; None with
+    one process. `rank_lag_s` has each rank's time minus the fastest's. `machine_skew_s` is so by machine, as late as
+    its slowest rank; None with one machine. `longest_step_s` is the step's median with its spread.
     """
 
     phases_s: Mapping[str, OverRounds]
@@ -87,11 +83,11 @@ class PhaseSummary:
 
     @property
     def disagreeing(self) -> tuple[str, ...]:
-        """The phases that are longer than the step. Extra steps took them, so they say nothing about the timed ones."""
+        """Phases longer than the step: extra steps took them, so they say nothing about the timed ones."""
         return self.longer_than_the_step(self.phases_s)
 
     def longer_than_the_step(self, phases_s: Mapping[str, OverRounds]) -> tuple[str, ...]:
-        """Return those of the whole phases of a rank that are longer than the step with its spread."""
+        """Whole phases of a rank that are longer than the step with its spread."""
         most_s, times = self.longest_step_s, {name: phases_s[name].value for name in PARTS_OF if name in phases_s}
         return tuple(name for name, time_s in times.items() if time_s and most_s is not None and time_s > most_s)
 
@@ -103,15 +99,12 @@ class PhaseSummary:
 
     @property
     def slowest_phases_s(self) -> Mapping[str, OverRounds] | None:
-        """The phases of the slowest rank, or None if the records do not have them."""
+        """The slowest rank's phases; None if the records do not have them."""
         rank = self.slowest_rank
         return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
 
     def parts(self, devices: int = 1) -> tuple[PhasePart, ...]:
-        """Return the parts in their order in the step; none if forward, which every step has, has no time.
-
-        `devices` is how many devices the case has.
-        """
+        """The parts in order; none if forward has no time. `devices` is how many the case has."""
         times = self.times_s
         if "forward" not in times:
             return ()
@@ -119,9 +112,9 @@ class PhaseSummary:
         return tuple(part for phase in PARTS_OF if phase in times for part in _parts(phase, times, rest))
 
     def largest_saving(self, other: "PhaseSummary") -> Saving | None:
-        """Return where this one saves most against the other; None if it saves nowhere.
+        """Where this one saves most against the other; None if nowhere.
 
-        A part is named in place of its whole phase if it has at least half of the saving.
+        A part stands for its whole phase if it has at least half of the saving.
         """
         others_s = other.times_s
         both = [Saving(name, time_s, others_s[name]) for name, time_s in self.times_s.items() if name in others_s]
@@ -135,7 +128,7 @@ class PhaseSummary:
 
 
 def share_of_moves(parts: Sequence[PhasePart]) -> float | None:
-    """Return the share of the step that scatter, replicate, gather and reduce take; None if none is known."""
+    """The share of the step of scatter, replicate, gather and reduce; None if none is known."""
     moves = [part.time_s for part in parts if part.work is Work.MOVE]
     total = sum(part.time_s for part in parts)
     return sum(moves) / total if moves and total > 0 else None
@@ -154,7 +147,7 @@ def _parts(phase: str, times: Mapping[str, float], rest_is: Work) -> list[PhaseP
 def summarise_phases(
     rounds: Sequence[Metrics], steps_per_sample: int = 1, machines: int = 1, longest_step_s: float | None = None
 ) -> PhaseSummary:
-    """Return the summary of all rounds of one case. Its ranks are divided evenly among the machines, in order."""
+    """Ranks are divided evenly among the machines, in order."""
     skews = [median(one.skew_s) / steps_per_sample for one in rounds if one.skew_s]
     lags = [[lag / steps_per_sample for lag in one.rank_lag_s or ()] for one in rounds]
     by_lag: Iterable[tuple[float | str, ...]] = zip_longest(*lags, fillvalue=ABSENT)
@@ -177,6 +170,5 @@ def _machine_skew(rank_lag_s: Sequence[float], machines: int) -> float:
 
 
 def _over_rounds(rounds: Sequence[Mapping[str, float | str]]) -> dict[str, OverRounds]:
-    """Return each phase that any round has, over all rounds."""
     names = dict.fromkeys(name for one in rounds for name in one)
     return {name: over_values([one.get(name, ABSENT) for one in rounds]) for name in names}

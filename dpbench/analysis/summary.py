@@ -1,5 +1,3 @@
-"""The summary of all rounds of one case."""
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,13 +24,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class Summary:
-    """One case over its rounds.
-
-    `outcome` is wrong_result if any round was; otherwise it is ok if any round was. Only ok has times.
-    `step_times_s` has one entry for each of the `rounds_ok`; `thin_rounds` of them have fewer than the least samples.
-    Such a case is marked, and not ranked. `reason` also names the rounds that failed beside them.
-    `loss` is None if nothing was trained. `metrics` are of the same rounds. `devices`, `phases` and `peak_rss_bytes`
-    are computed from them when they are read first, because a page of many records reads few of them.
+    """`outcome` is wrong_result if any round was, else ok if any was; only ok has times. `step_times_s` has one entry
+    for each of the `rounds_ok`; with `thin_rounds`, of fewer than the least samples, a case is not ranked. `reason`
+    also names failed rounds beside them. `loss` is None if nothing was trained. `metrics` are of the same rounds.
+    `devices`, `phases` and `peak_rss_bytes` are computed when they are read first: a page of many records reads few.
     """
 
     case: Case
@@ -56,7 +51,7 @@ class Summary:
 
     @property
     def agreeing_phases(self) -> PhaseSummary:
-        """The phases; none if one of them is longer than the step, because they explain nothing then."""
+        """The phases; empty if one of them is longer than the step, because they explain nothing then."""
         return PhaseSummary({}) if self.phases.disagreeing else self.phases
 
     @cached_property
@@ -66,7 +61,6 @@ class Summary:
 
     @property
     def time_s(self) -> float:
-        """The median step of a case that has times."""
         assert self.step_time_s is not None
         return self.step_time_s.value
 
@@ -80,13 +74,12 @@ class Summary:
 
     @property
     def ended(self) -> str:
-        """How the case ended, in words."""
         return self.outcome.replace("_", " ")
 
     def ratio_to(self, reference: "Summary") -> Estimate:
-        """Return the step time over the reference's; above 1 is slower.
+        """The step time over the reference's; above 1 is slower.
 
-        That of the reference itself is 1 without an interval, because nothing is estimated.
+        The reference's own is 1 without an interval.
         """
         if self is reference:
             return Estimate(1.0, None, None)
@@ -94,7 +87,7 @@ class Summary:
 
 
 def summarise_cases(records: Iterable[Record]) -> dict[Case, Summary]:
-    """Summarise the records of each case. One that is there twice, because a file was read twice, counts once."""
+    """A record that is there twice, because a file was read twice, counts once."""
     by_case: dict[Case, dict[tuple[str, int], Record]] = {}
     for record in records:
         by_case.setdefault(record.case, {})[record.run, record.round] = record
@@ -102,7 +95,6 @@ def summarise_cases(records: Iterable[Record]) -> dict[Case, Summary]:
 
 
 def summarise(records: Sequence[Record]) -> Summary:
-    """Summarise the records of one case; there must be at least one."""
     case, rounds = records[0].case, len(records)
     failed = [record for record in records if record.outcome is not Outcome.OK]
     wrong = [record for record in failed if record.outcome is Outcome.WRONG_RESULT]
@@ -134,7 +126,7 @@ def _loss(metrics: Sequence[Metrics]) -> Loss | None:
 
 
 def _reasons(records: Sequence[Record], *, named: bool = False) -> str:
-    """Return each reason once. Outcomes are added if `named`, or if they differ."""
+    """Each reason once, with outcomes if `named`, or if they differ."""
     named = named or len({record.outcome for record in records}) > 1
     texts = [f"{record.outcome}: {record.reason}" if named else str(record.reason) for record in records]
     return "; ".join(dict.fromkeys(texts))

@@ -1,4 +1,4 @@
-"""Did a figure of a pytest benchmark grow by more than its threshold allows? Pure."""
+"""Did a figure of a pytest benchmark grow by more than its threshold allows?"""
 
 import re
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 FIGURES = ("median", "minimum")
 Threshold = Mapping[str, float]
-"""How much each of the `FIGURES` may grow, as a share: 0.05 is 5 %. One that is missing has no limit."""
+"""How much each of the `FIGURES` may grow, as a share: 0.05 is 5 %; one that is missing has no limit."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The figures that do not pass, one line each. A figure is in one of the two at most."""
+    """Figures that do not pass, one line each, in one of the two."""
 
     slower: tuple[str, ...]
     undecided: tuple[str, ...]
 
 
 def parse_threshold(limits: Mapping[str, object]) -> Threshold:
-    """Read texts such as ``5%`` by the names of `FIGURES`. Raise BaselineError.
+    """Texts such as ``5%`` by the names of `FIGURES`; raise BaselineError.
 
     The mean has no threshold: one round on a busy machine moves it.
     """
@@ -42,7 +42,7 @@ def parse_threshold(limits: Mapping[str, object]) -> Threshold:
 
 
 def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
-    """Return the figures that grew too much, and those of which the samples cannot say it.
+    """Figures that grew too much, and those of which the samples cannot say it.
 
     The interval is that of the ratio of `now` to `then`, and the limit is 1 and the threshold:
 
@@ -67,7 +67,6 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
 
 
 def _widest(new: Estimate, old: Estimate) -> str:
-    """Return the run whose interval is the wider one, as the beginning of a sentence."""
     widths = [sum(log_distances(each) or (0.0, 0.0)) for each in (new, old)]
     return "This run" if widths[0] > widths[1] else "The baseline"
 

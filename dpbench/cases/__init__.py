@@ -1,1 +1,1 @@
-"""What to measure: names, variants, sweep files, cases and their order. Imports no torch."""
+"""What to measure: names, variants, sweep files, cases and their order."""

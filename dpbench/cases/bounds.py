@@ -1,6 +1,6 @@
-"""Numbers and dates of files, as types with bounds: nothing that is read is beyond a float, a date or 64 bits.
+"""Numbers and dates of files, as types with bounds: none is beyond a float, a date or 64 bits.
 
-The bounds are wide enough for any machine, and narrow enough to multiply a few values.
+The bounds fit any machine, and a product of a few values stays finite.
 """
 
 from datetime import UTC, datetime
@@ -27,18 +27,18 @@ def _moment(text: str) -> str:
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number of bytes, cores, ranks, steps or nanoseconds."""
+"""Bytes, cores, ranks, steps or nanoseconds."""
 Items = Annotated[int, Field(ge=1, lt=2**31)]
-"""A number of items in a batch, of lanes, threads or machines."""
+"""Items in a batch, lanes, threads or machines."""
 Positive = Annotated[float, Field(gt=1 / MOST, lt=MOST)]
 """A measured time in seconds, or a ratio of times."""
 Real = Annotated[float, Field(ge=-MOST, le=MOST)]
-"""Any other quantity with a unit, such as the difference of two times."""
+"""Any other quantity with a unit, such as a difference of times."""
 Moment = Annotated[str, AfterValidator(_moment)]
-"""A date and time in ISO 8601."""
+"""A moment in ISO 8601."""
 
 
 def day_of(seconds: float) -> str:
-    """Return the day of a date in seconds since 1970, in UTC, such as ``2026-01-31``; at most that of the last year."""
+    """The UTC day of seconds since 1970, such as ``2026-01-31``; at most that of the last year."""
     last_s = datetime(_YEARS[-1], 12, 31, tzinfo=UTC).timestamp()
     return datetime.fromtimestamp(max(0.0, min(seconds, last_s)), UTC).date().isoformat()

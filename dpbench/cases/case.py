@@ -1,4 +1,4 @@
-"""A case: one cell of the grid, with a stable id. Its single-device baseline is a case too."""
+"""A case: one cell of the grid, or its single-device baseline, with a stable id."""
 
 from math import ceil
 from typing import Self
@@ -15,14 +15,12 @@ MOST_STEPS_PER_SAMPLE = 100_000
 
 
 class Case(Frozen):
-    """All that defines one measurement.
-
-    Equal cases have equal ids, on every machine and in every version.
+    """Equal cases have equal ids, on every machine and in every version.
 
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
-    together. `devices` has one entry per lane. `threads` is the number of intra-op threads that all lanes share; it is
-    the same for all variants of a comparison. A sample is the time of `steps_per_sample` steps. Nothing waits for the
-    devices between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
+    together. `devices` has one entry per lane. `threads` are the intra-op threads that all lanes share, the same for
+    all variants of a comparison. A sample is the time of `steps_per_sample` steps, without a wait for the devices
+    between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
 
     variant: VariantId
@@ -38,7 +36,7 @@ class Case(Frozen):
     machines: Items = 1
 
     def of(self, variant: str) -> Self:
-        """Return the case of another variant in this setting."""
+        """Another variant in this setting."""
         return self.model_copy(update={"variant": VariantId(variant)})
 
     @property
@@ -48,7 +46,7 @@ class Case(Frozen):
 
     @property
     def setting(self) -> str:
-        """The id without the variant. Cases of one setting are compared.
+        """The id without the variant; cases of one setting are compared.
 
         It ends with ``|k20`` if a sample has 20 steps, and with ``|m2`` if the lanes are on two machines. One step and
         one machine add nothing, so ids of older records stay valid.
@@ -62,22 +60,21 @@ class Case(Frozen):
 
     @property
     def lanes_of_a_machine(self) -> tuple[str, ...]:
-        """The devices of the first machine. Those of the others have the same names."""
+        """The first machine's devices; those of the others have the same names."""
         return self.devices[: len(self.devices) // self.machines]
 
 
 def on_one_device(case: Case) -> Case:
-    """Return `single` with the whole batch on the first device. It is the same computation without parallelism."""
+    """`single` with the whole batch on the first device: the same computation without parallelism."""
     update = {"variant": VariantId(VariantName.SINGLE), "devices": case.devices[:1], "machines": 1}
     return case.model_copy(update=update)
 
 
 def single_device_baseline(case: Case) -> Case:
-    """Return the `single` case whose speed is 100 % for `case`.
+    """The `single` case whose speed is 100 % for `case`.
 
-    If each lane has its own device, the baseline computes the largest chunk alone. No data-parallel scheme is faster,
-    so the percentage is of a limit. If lanes share a device there is no such limit, and the baseline computes the whole
-    batch.
+    If each lane has its own device, it computes the largest chunk alone, and no data-parallel scheme is faster. If
+    lanes share a device there is no such limit, and it computes the whole batch.
     """
     single = on_one_device(case)
     if are_shared(case.lanes_of_a_machine):

@@ -1,4 +1,4 @@
-"""Which cases are counted, and on which devices. Pure.
+"""Which cases are counted, and on which devices.
 
 sim*n   operators, copies, floating-point operations, memory, dependencies: every variant that has one process
 cpu*n   Python calls of the same variants; collectives of `ddp`, in its real processes
@@ -25,9 +25,7 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
 
 def plan_counts(spec: Spec) -> Plan:
-    """Return the cases of a spec.
-
-    A case on simulated devices is also counted on as many CPU lanes. Raise PlanError for other devices, too many of
+    """A case on simulated devices is also counted on as many CPU lanes. Raise PlanError for other devices, too many of
     them, or a batch smaller than the lanes.
     """
     cases: dict[Case, None] = {}
@@ -46,7 +44,7 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """Return the spec's only case on simulated devices, to write its events. Raise PlanError if there are several."""
+    """The spec's only case on simulated devices; raise PlanError if there are several."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise PlanError(
@@ -56,10 +54,9 @@ def plan_recording(spec: Spec) -> Plan:
 
 
 def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
-    """Return the cases to count beside times that are measured on these lanes.
+    """The default variants on as many simulated devices as lanes are measured.
 
-    They are the default variants on as many simulated devices. The plan is empty for a single lane, and for sizes that
-    take simulated devices longer than seconds.
+    Empty for a single lane, and for sizes that take simulated devices longer than seconds.
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
@@ -74,7 +71,7 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
 
 
 def checked_cases() -> tuple[Case, ...]:
-    """Return the cases whose counts are committed as expectations."""
+    """Cases whose counts are committed as expectations."""
     return tuple(_checked())
 
 

@@ -10,10 +10,8 @@ MAX_LANES = 1024
 
 
 def parse_devices(text: str) -> tuple[str, ...]:
-    """Return one device per lane.
-
-    ``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1. Raise ValueError, with what is allowed,
-    for any other text.
+    """``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1. Raise ValueError, with what is
+    allowed, for any other text.
     """
     lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
     if len(lanes) > MAX_LANES:
@@ -38,7 +36,7 @@ def _parse_term(term: str, text: str) -> list[str]:
 
 
 def format_devices(lanes: tuple[str, ...]) -> str:
-    """Return the short text that `parse_devices` reads: ``cpu*2``, not ``cpu+cpu``."""
+    """The text that `parse_devices` reads: ``cpu*2``, not ``cpu+cpu``."""
     runs: list[tuple[str, int]] = []
     for lane in lanes:
         if runs and runs[-1][0] == lane:
@@ -49,12 +47,12 @@ def format_devices(lanes: tuple[str, ...]) -> str:
 
 
 def short_devices(lanes: tuple[str, ...]) -> str:
-    """Return the shortest text that `parse_devices` reads: ``cuda*8`` for cuda:0 to cuda:7, else `format_devices`."""
+    """The shortest text that `parse_devices` reads: ``cuda*8`` for cuda:0 to cuda:7."""
     kind = lanes[0].partition(":")[0]
     numbered = tuple(f"{kind}:{i}" for i in range(len(lanes)))
     return f"{kind}*{len(lanes)}" if len(lanes) > 1 and lanes == numbered else format_devices(lanes)
 
 
 def are_shared(lanes: tuple[str, ...]) -> bool:
-    """Return whether two lanes run on one device. Then `percent_of_limit` does not apply."""
+    """Whether two lanes run on one device, so that `percent_of_limit` does not apply."""
     return len(set(lanes)) < len(lanes)

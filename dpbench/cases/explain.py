@@ -9,20 +9,19 @@ _LONGEST_VALUE = 80
 
 
 def one_of(names: Iterable[str]) -> str:
-    """Return the names with commas."""
     return ", ".join(names)
 
 
 def nearest(text: object, names: Iterable[str]) -> str:
-    """Return ``, did you mean 'tuned'?`` if a name is close to the text, else an empty text."""
+    """``, did you mean 'tuned'?`` if a name is close to the text, else an empty text."""
     close = get_close_matches(text, [str(name) for name in names], n=1) if isinstance(text, str) else []
     return f", did you mean {close[0]!r}?" if close and close[0] != text else ""
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    """Return the first wrong key and what is wrong with it.
+    """The first wrong key and what is wrong with it.
 
-    The `description` of the key's field says what is allowed. Its `examples` are the names for suggestions.
+    The field's `description` says what is allowed, and its `examples` are the names for suggestions.
     """
     first = error.errors()[0]
     fields = {field.alias or name: field for name, field in model.model_fields.items()}

@@ -1,8 +1,8 @@
-"""The machine as this process may use it: CPU, cores, limits of control groups, network links. No torch.
+"""The machine as this process may use it: CPU, cores, limits of control groups, network links.
 
 A process is in one group of each hierarchy, and the limits of all groups above it hold too. Version 2 has one hierarchy
 under /sys/fs/cgroup; version 1 has one for each controller. Inside a container the group's path is often that of the
-host, while its files lie at the root of the mount. So a group without files is skipped.
+host, while its files lie at the mount's root. So a group without files is skipped.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_model() -> str:
-    """Return the processor's name as the kernel reports it."""
+    """The processor's name by the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -22,36 +22,32 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may run on; in a container the machine can have more."""
+    """The number of cores that this process may run on; a container's machine can have more."""
     return len(os.sched_getaffinity(0))
 
 
 def affinity() -> str:
-    """Return the cores that this process may run on, as in ``0-3,8``."""
+    """The usable cores, as in ``0-3,8``."""
     return ranges(sorted(os.sched_getaffinity(0)))
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as text, with ranges: ``0-3,8``."""
+    """Ascending numbers as ``0-3,8``."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """Return the governor of the cores' clocks, such as performance.
-
-    If cores differ, return all of theirs with commas. If the kernel reports none, return None.
-    """
+    """The governor of the cores' clocks, such as performance; all with commas if cores differ; None if unknown."""
     found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ",".join(sorted(found)) or None
 
 
 def link_mbit_per_s(interface: str, net: Path = Path("/sys/class/net")) -> int | None:
-    """Return the speed that the driver reports for a network interface, or None.
+    """The speed that the driver reports for a network interface, or None.
 
-    Loopback and most virtual interfaces have none; without a cable the driver reports -1. A veth pair reports 10,000,
-    whatever it can do.
+    Loopback and most virtual interfaces have none; without a cable the driver reports -1.
     """
     text = (_text(net / interface / "speed") or "").strip()
     return int(text) if text.isdecimal() and int(text) else None
@@ -62,14 +58,14 @@ _NO_LIMIT_BYTES = 1 << 60  # version 1 writes no limit as a number near 2**63
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the control groups. `cpus` is in cores; None is no limit."""
+    """Limits of control groups; `cpus` is in cores, None is no limit."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
 
 
 def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Limits:
-    """Return the tightest limits on this process."""
+    """The tightest limits on this process."""
     try:
         groups = parse_membership(membership.read_text())
     except OSError:
@@ -80,7 +76,7 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """Return the path of the process's group by controller, from /proc/self/cgroup. Version 2 has the name ''."""
+    """The path of the process's group by controller; version 2 has the name ''."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
@@ -89,29 +85,25 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Return the cores of version 2's cpu.max, or None without a limit.
+    """Cores, or None without a limit, from version 2's quota and period in microseconds.
 
-    ``200000 100000`` is 2 cores; ``max 100000`` is no limit. The numbers are quota and period in microseconds.
+    ``200000 100000`` is 2 cores; ``max 100000`` is no limit.
     """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def parse_cpu_quota(quota: str, period: str) -> float | None:
-    """Return the cores of version 1's cpu.cfs_quota_us and cpu.cfs_period_us. A quota of -1 is no limit: None."""
+    """Cores from version 1's cpu.cfs_quota_us and cpu.cfs_period_us; None for a quota of -1."""
     return int(quota) / int(period) if int(quota) > 0 else None
 
 
 def parse_memory(text: str) -> int | None:
-    """Return the memory limit in bytes, or None without one.
-
-    The text is version 2's memory.max or version 1's memory.limit_in_bytes.
-    """
+    """Bytes, or None without a limit, from memory.max or version 1's memory.limit_in_bytes."""
     return None if text.strip() == "max" or int(text) >= _NO_LIMIT_BYTES else int(text)
 
 
 def _folders(mount: Path, groups: dict[str, str], controller: str) -> Iterator[Path]:
-    """Yield the folders of the process's group and of all groups above it, in both versions."""
     for name, root in (("", mount), ("", mount / "unified"), (controller, mount / controller)):
         if name in groups:
             path = PurePosixPath(groups[name]).relative_to("/")
@@ -139,21 +131,20 @@ def _text(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Time of all cores together, in ticks of the kernel. The hypervisor gave `stolen` ticks to other machines."""
+    """All cores' ticks; the hypervisor gave `stolen` ones to other machines."""
 
     busy: int
     stolen: int
     total: int
 
     def since(self, before: "CpuTimes") -> "CpuTimes":
-        """Return the ticks between an earlier reading and this one."""
         return CpuTimes(self.busy - before.busy, self.stolen - before.stolen, self.total - before.total)
 
 
 def parse_cpu_times(stat: str) -> CpuTimes:
-    """Return the ticks since boot, from the first line of /proc/stat.
+    """Ticks since boot, from the first line of /proc/stat.
 
-    Its fields: user nice system idle iowait irq softirq steal. The guest fields after them are part of user.
+    Its fields are user nice system idle iowait irq softirq steal; guest fields after them are part of user.
     """
     user, nice, system, idle, iowait, irq, softirq, stolen = map(int, stat.split("\n", 1)[0].split()[1:9])
     busy = user + nice + system + irq + softirq
@@ -161,10 +152,7 @@ def parse_cpu_times(stat: str) -> CpuTimes:
 
 
 def commit_of(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit of the checkout at `folder`, and whether tracked files were changed.
-
-    Both are None outside a checkout.
-    """
+    """The checkout's commit, and whether tracked files were changed; both None outside a checkout."""
     try:
         head = _git(folder, "rev-parse", "HEAD")
         tracked = _git(folder, "ls-files", "--error-unmatch", "__init__.py")

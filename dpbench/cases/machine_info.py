@@ -1,4 +1,4 @@
-"""Facts about a machine. They are plain data, so that planning needs no torch."""
+"""Facts about a machine, as plain data, so that planning needs no torch."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from dpbench.text.frozen import Frozen
 
 
 class Accelerator(Frozen):
-    """A device that torch can use."""
+    """One that torch can use."""
 
     device: str
     name: str
@@ -16,12 +16,9 @@ class Accelerator(Frozen):
 
 
 class MachineInfo(Frozen):
-    """The answer of the probe child.
-
-    `torch` is its version, None if it does not import. `torch_error` is the reason, or the reason why an installed
-    torch can use no GPU. `nvml_gpus` are the names of the GPUs that the driver sees, even if torch cannot use them.
-    `driver` is the version of NVIDIA's driver and `nccl` that of torch's NCCL; None if there is none.
-    `workload_errors` has one entry for each user factory that was asked for: an error, or None if it loads.
+    """`torch` is its version, None if it does not import. `torch_error` is the reason for that, or why torch can use no
+    GPU. `nvml_gpus` are the names of the GPUs that the driver sees. `driver` is the version of NVIDIA's driver, `nccl`
+    that of torch's NCCL, or None. `workload_errors` has an entry for each user factory: an error, or None if it loads.
     """
 
     python: str
@@ -44,6 +41,6 @@ class MachineInfo(Frozen):
         return ("cpu", *(a.device for a in self.accelerators))
 
     def unusable_gpus(self, lists: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
-        """Return the GPUs that NVML sees, if torch can use none; nothing if all lanes in `lists` are on the CPU."""
+        """The GPUs that NVML sees, if torch can use none; nothing if all `lists` are on the CPU."""
         is_on_cpu = lists is not None and all(device == "cpu" for lanes in lists for device in lanes)
         return () if self.accelerators or is_on_cpu else self.nvml_gpus

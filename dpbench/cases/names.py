@@ -1,7 +1,4 @@
-"""The names in sweep files, case ids and records, with a line on each for `dpbench list`.
-
-Variants are in variants.py. A workload is ``family/size``, or a user's ``package.module:factory``.
-"""
+"""The names in sweep files, case ids and records, with a line on each for `dpbench list`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -12,7 +9,7 @@ from dpbench.cases.explain import nearest, one_of
 
 
 class Family(StrEnum):
-    """A kind of model. With a `Size` it names a workload, as in ``mlp/small``."""
+    """A kind of model; with a `Size` it names a workload, as in ``mlp/small``."""
 
     MLP = "mlp"
     CONVNET = "convnet"
@@ -40,12 +37,10 @@ UNITS: dict[Family, str] = {
     Family.EMBEDDING_SPARSE: "queries",
     Family.MANY: "rows",
 }
-"""What the items of a batch are, those of ``items/s``."""
+"""The unit of ``items/s``."""
 
 
 class Size(StrEnum):
-    """The size of a model of any family."""
-
     TINY = "tiny"
     SMALL = "small"
     BASE = "base"
@@ -53,8 +48,6 @@ class Size(StrEnum):
 
 
 class Mode(StrEnum):
-    """What a step is."""
-
     TRAIN = "train"
     INFER = "infer"
 
@@ -74,7 +67,7 @@ class Dtype(StrEnum):
 
 
 class Data(StrEnum):
-    """The batches. RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
+    """RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
 
     RANDOM = "random"
     DIGITS = "digits"
@@ -102,16 +95,15 @@ _ALLOWED = f"family/size with a family of {one_of(Family)} and a size of {one_of
 
 
 IMPORT_FOLDERS = ("", "src")
-"""Where a factory's module is searched first: the current directory, and its ``src``, as projects are laid out."""
 
 
 def is_factory(text: str) -> bool:
-    """Return whether the text names the user's code, as ``package.module:attribute``."""
+    """Whether the text has the form ``package.module:attribute``."""
     return ":" in text
 
 
 def parse_factory(text: str, fault: str) -> str:
-    """Check the form of the name of the user's code. Raise ValueError, with `fault`, which says what is allowed."""
+    """Raise ValueError, with `fault`, which says what is allowed."""
     module, _, attribute = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ValueError(fault)
@@ -120,9 +112,8 @@ def parse_factory(text: str, fault: str) -> str:
 
 @cache
 def registered(kind: str) -> Mapping[str, EntryPoint]:
-    """Return what installed packages register as ``dpbench.variants`` or ``dpbench.workloads``, by name.
-
-    Imports nothing of theirs.
+    """What installed packages register as ``dpbench.variants`` or ``dpbench.workloads``, by name; imports nothing of
+    theirs.
     """
     return {point.name: point for point in entry_points(group=f"dpbench.{kind}")}
 
@@ -131,15 +122,15 @@ SUITES = ("asv", "pytest")
 
 
 def borrowed(workload: str) -> tuple[str, str] | None:
-    """Return suite and name of a benchmark of a suite, such as ``asv time_step.Step.time_forward``, or None."""
+    """Suite and name of a suite's benchmark, such as ``asv time_step.Step.time_forward``, or None."""
     suite, _, name = workload.partition(" ")
     return (suite, name) if suite in SUITES and name else None
 
 
 def parse_workload(text: str) -> str:
-    """Check a workload's form and return it. For a registered name return its factory.
+    """Check the form, and return the factory for a registered name; raise ValueError.
 
-    Only the probe child can find out whether a factory loads. Raise ValueError, with what is allowed.
+    Only the probe child can find out whether a factory loads.
     """
     if text in registered("workloads"):
         text = registered("workloads")[text].value

@@ -14,7 +14,7 @@ _MOST_MICRO_BATCHES = 1024
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a wrapper. `parse` returns its value and raises ValueError if a text is not `allowed`."""
+    """`parse` raises ValueError if a text is not `allowed`."""
 
     parse: Callable[[str], Value]
     allowed: str
@@ -22,14 +22,14 @@ class Parameter:
 
 
 def value_text(value: Value) -> str:
-    """Return the shortest text that `parse` reads as this value."""
+    """The shortest text that `parse` reads as this value."""
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def parse_value(text: str) -> Value:
-    """Return the text's value as an argument of a user's callable: true, false, a number, or the text itself."""
+    """An argument of a user's callable: true, false, a number, or the text itself."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -97,7 +97,7 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
     "route": _choice("auto", "star", "chain", "nccl", sentence="which lane sends parameters to which"),
 }
-"""For `tuned`: the fields of `dpbench.parallel.Policy` but `shares`. A test compares them."""
+"""The fields of `dpbench.parallel.Policy` but `shares`; a test compares them."""
 
 TUNED_PARAMETERS: Mapping[str, Parameter] = {
     **POLICY_PARAMETERS,
@@ -106,14 +106,14 @@ TUNED_PARAMETERS: Mapping[str, Parameter] = {
         "outputs", "replicas", sentence="compute the loss on the gathered outputs, or in each replica; for training"
     ),
 }
-"""For `tuned`: its policy, and what is set up around the wrapper."""
+"""`tuned`'s policy, and what is set up around the wrapper."""
 
 DDP_ARGUMENTS: Mapping[str, Parameter] = {
     "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB"),
     "gradient_as_bucket_view": _switch("gradients are views of the buckets"),
     "static_graph": _switch("every step uses the same parameters"),
 }
-"""For `ddp`: arguments of `torch.nn.parallel.DistributedDataParallel`. A test compares them."""
+"""Arguments of `torch.nn.parallel.DistributedDataParallel`; a test compares them."""
 
 DDP_PARAMETERS: Mapping[str, Parameter] = {
     **DDP_ARGUMENTS,
@@ -121,4 +121,4 @@ DDP_PARAMETERS: Mapping[str, Parameter] = {
     "hook": _choice("none", "fp16", "bf16", sentence="the type in which gradients are sent"),
     "sync_batchnorm": _switch("batch norm takes the statistics of all ranks"),
 }
-"""For `ddp`: its arguments, and what is set up around it."""
+"""`ddp`'s arguments, and what is set up around it."""

@@ -1,4 +1,4 @@
-"""Plan a sweep: the cases to measure, and the skipped ones with reasons. Pure."""
+"""Plan a sweep: the cases to measure, and the skipped ones with reasons."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,25 +21,22 @@ class PlanError(WrongInputError):
 
 @dataclass(frozen=True)
 class Skip:
-    """A case of the spec that this machine cannot measure."""
-
     case: Case
     reason: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases in the order of the spec, each once; `skipped` are the spec's other cases."""
+    """Each case once, in the order of the spec; `skipped` are its other cases."""
 
     cases: tuple[Case, ...]
     skipped: tuple[Skip, ...]
 
 
 def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
-    """Return the grid of the spec, with the `single` cases that percentages need.
+    """The grid of the spec, with the `single` cases that percentages need. Raise PlanError.
 
-    With several `machines`, all like `machine`, the lanes of a device list are divided among them.
-    Raise PlanError.
+    With several like `machine`, the lanes of a device list are divided among them.
     """
     lanes = spec.devices or (default_lanes(machine),)
     threads = spec.threads or machine.cores
@@ -58,10 +55,7 @@ def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
 
 
 def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
-    """Return the default lanes of a machine.
-
-    One for each of several accelerators, or two on a single one; else two or four on the CPU.
-    """
+    """One for each of several accelerators, or two on a single one; else two or four on the CPU."""
     devices = tuple(accelerator.device for accelerator in machine.accelerators)
     if devices:
         return devices if len(devices) > 1 else devices * 2
@@ -69,10 +63,10 @@ def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
 
 
 def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int, Case]]:
-    """Return every case once a round, each round in an order of its own.
+    """Every case once a round, in an order of the round's own.
 
     The order is random, so that a drift of the machine hits all cases alike. It depends on the seed and the round's
-    number alone, so that more rounds leave the first ones as they are.
+    number alone, so more rounds leave the first ones as they are.
     """
     order: list[tuple[int, Case]] = []
     for number in range(rounds):
@@ -83,7 +77,7 @@ def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int
 
 
 def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machines: int) -> Iterator[Case]:
-    """Yield one case for each point of the grid. Its variant does not matter."""
+    """One case for each point of the grid; its variant does not matter."""
     for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
         yield Case(
             variant=VariantId(VariantName.NAIVE),
@@ -129,7 +123,7 @@ def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineI
 
 
 def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
-    """Raise PlanError if a lane of these devices would get no item of the batch."""
+    """Raise PlanError if a lane would get no item of the batch."""
     if smallest_batch < lanes:
         raise PlanError(
             f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "

@@ -30,7 +30,7 @@ _OPTIONS = [key for name, field in Spec.model_fields.items() if (key := field.al
 
 
 class ProjectTable(Frozen):
-    """The table `[tool.dpbench]`. `gate` is None if the project has no such table."""
+    """`gate` is None if the project has no such table."""
 
     results: str | None = Field(None, pattern=r"^[^\x00]+$", description="text: a folder")
     compare: dict[str, Any] = Field({}, description="a table with options of dpbench compare")
@@ -38,9 +38,9 @@ class ProjectTable(Frozen):
 
 
 def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
-    """Return the nearest pyproject.toml that has a table `[tool.dpbench]`, seen from `folder`, and the table.
+    """The nearest pyproject.toml with a table `[tool.dpbench]`, and the table.
 
-    In a git repository also look in the parents, up to its root. Raise WrongInputError, as `read_project_table` does.
+    In a git repository parents count, up to its root. Raise WrongInputError, as `read_project_table` does.
     """
     for place in _places(folder.absolute()):
         path = Path(os.path.relpath(place / PROJECT_FILE, folder))
@@ -50,9 +50,9 @@ def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
 
 
 def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None:
-    """Return the table of a pyproject.toml, or None if it has none. `path` is seen from `folder`.
+    """The table, or None without one; `path` is seen from `folder`.
 
-    Raise WrongInputError with the file, the field, its value and what is allowed. The fields of `gate` are not checked.
+    Raise WrongInputError with the file, field, value and what is allowed; fields of `gate` are not checked.
     """
     try:
         table: Any = read_toml(folder / path)
@@ -75,7 +75,6 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
 
 
 def _places(folder: Path) -> Iterator[Path]:
-    """Yield the folder and its parents up to the root of its git repository; without one, the folder alone."""
     places = [folder, *folder.parents]
     root = next((place for place in places if os.path.exists(place / ".git")), folder)
     yield from places[: places.index(root) + 1]

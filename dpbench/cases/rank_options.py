@@ -1,4 +1,4 @@
-"""Which options of `ddp` and `fsdp`, and which accumulation, run in which case, whatever the machine has. Pure."""
+"""Which options of `ddp` and `fsdp`, and which accumulation, run in which case, whatever the machine has."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from dpbench.cases.variants import VariantName
 
 
 def why_rank_unsupported(case: Case) -> str | None:
-    """Return the first reason why a rank of the case cannot do its work, or None if it can."""
+    """The first reason why a rank cannot do its work, or None."""
     reasons = (*_of_static_graph(case), *_of_accumulation(case), *_of_sparse_gradients(case), *_of_cpu_lanes(case))
     return next(iter(reasons), None)
 
 
 def why_not_accumulated(case: Case) -> str | None:
-    """Return why the case's variant, which may have one process, cannot accumulate gradients; None if it can."""
+    """Why the variant, maybe of one process, cannot accumulate gradients, or None."""
     return next(_of_accumulation(case), None)
 
 

@@ -1,4 +1,4 @@
-"""A spec: what to measure, from a sweep file or from command line options. Both have the same names."""
+"""What to measure, from a sweep file or from options of the same names."""
 
 import re
 from collections.abc import Mapping
@@ -58,12 +58,11 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
 
 
 class Spec(Frozen):
-    """A sweep. If a field has an alias, such as ``budget``, that is its key in a file.
+    """A field's alias, such as ``budget``, is its key in a file.
 
-    `batch` is global. Without `devices` the machine's default lanes are used, without `threads` all its cores.
-    `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one
-    child beside its sampling. A sample is `steps_per_sample` steps. Without a `reference`, ratios are to the
-    first of torch_dp, naive and the other schemes that runs.
+    `batch` is global; a sample is `steps_per_sample` steps. Without `devices` the machine's default lanes are used,
+    without `threads` all its cores. `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one
+    round, `timeout_s` the life of one child beside its sampling.
     """
 
     variants: NonEmpty[VariantId] = Field(
@@ -101,7 +100,7 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def load_spec(path: Path) -> Spec:
-    """Read a sweep file. Raise SpecError."""
+    """Raise SpecError."""
     try:
         keys = read_toml(path)
     except OSError as error:
@@ -116,7 +115,7 @@ def load_spec(path: Path) -> Spec:
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Read command line options, with commas in lists; None is an option that was not given. Raise SpecError."""
+    """Options as text, with commas in lists; None is an option that was not given. Raise SpecError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)

@@ -1,4 +1,4 @@
-"""Which variants a machine supports on which lanes. Pure."""
+"""Which variants a machine supports on which lanes."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _PER_RANK: Mapping[str, str] = {VariantName.DDP: "DistributedDataParallel", Vari
 
 
 def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
-    """Return the reason why this machine cannot measure the case, or None if it can."""
+    """Why this machine cannot measure the case, or None."""
     kinds = sorted({device.partition(":")[0] for device in case.devices})
     if "sim" in kinds:
         return "simulated devices have no times; `dpbench counts` counts what a step does on them"

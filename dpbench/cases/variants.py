@@ -1,9 +1,9 @@
 """Every variant, each a row of `VariantName`: name, wrapper, sentence and parameters.
 
-To add a variant, write its wrapper in `dpbench/variants/` and add a row here. `dpbench list`, the options, the tables'
-order and the registry of wrappers all read this table.
+A new variant needs a wrapper in `dpbench/variants/` and a row here: `dpbench list`, options, order of tables and the
+registry read this table.
 
-A variant is written as a name, or as a name with parameters. `VariantId` has one text for each:
+`VariantId` has one text for each:
 
     tuned
     tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
@@ -41,16 +41,15 @@ FORMER_NAMES: Mapping[str, str] = {
     "tuned_nccl": "route=nccl",
     "tuned_shares_auto": "shares=auto",
 }
-"""Names that older records, sweep files and asv results have, and the parameter of `tuned` that each stands for."""
+"""Names in older records, sweep files and asv results, and the parameter of `tuned` that each stands for."""
 
 FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
-"""Parameters of `tuned` that only old records have. They can be read, not measured."""
+"""Parameters of `tuned` that can be read from old records, not measured."""
 
 
 class VariantName(StrEnum):
-    """A way to run one training step on several devices.
-
-    A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`; parameters.
+    """A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`;
+    parameters.
     """
 
     wrapper: str
@@ -89,21 +88,19 @@ class VariantName(StrEnum):
 
 
 class OwnName(str):
-    """The ``package.module:callable`` of a user's variant. Its parameters are those of the callable."""
+    """The ``package.module:callable`` of a user's variant, with the callable's parameters."""
 
     parameters: Mapping[str, Parameter] = {}
 
     @property
     def sentence(self) -> str:
-        """The sentence beside the name, as the rows of `VariantName` have one."""
         return "a callable of the user's own code"
 
 
 PER_RANK = frozenset({VariantName.DDP, VariantName.FSDP})
-"""The variants with one process per device. A test compares them with the wrappers."""
+"""The variants with one process per device; a test compares them with the wrappers."""
 
 SCHEMES = tuple(name for name in VariantName if name is not VariantName.FSDP)
-"""The variants compared by default."""
 
 _EXAMPLE = "tuned[dispatch=threads,coalesce=false]"
 VARIANT = f"{one_of(VariantName)}, package.module:callable, or one with parameters in brackets, such as {_EXAMPLE}"
@@ -111,10 +108,10 @@ _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant as text. A former name gives the text that replaces it, and a registered one its callable.
+    """A variant as text; a former name is replaced, and a registered one becomes its callable.
 
-    `values` are those of the parameters of dpbench's variants, and `arguments` those of a user's callable.
-    Raise ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
+    `values` are those of the parameters of dpbench's variants, and `arguments` those of a user's callable. Raise
+    ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
     """
 
     name: VariantName | OwnName
@@ -142,7 +139,7 @@ class VariantId(str):
         )
 
     def with_parameters(self, **values: Value) -> Self:
-        """Return the variant with these parameters added to its own, or in their place."""
+        """The variant with these parameters added to its own, or in their place."""
         return type(self)(_text(self.name, {**self.values, **self.arguments, **values}))
 
     @property
@@ -152,12 +149,12 @@ class VariantId(str):
 
     @property
     def chooses_dispatch(self) -> bool:
-        """Whether the wrapper itself chooses the dispatch, by trying each way."""
+        """Whether the wrapper chooses the dispatch, by trying each way."""
         return "dispatch" in self.name.parameters and self.values.get("dispatch", "auto") == "auto"
 
     @property
     def chooses_route(self) -> bool:
-        """Whether the wrapper itself chooses the route, by measuring the links."""
+        """Whether the wrapper chooses the route, by measuring the links."""
         return "route" in self.name.parameters and self.values.get("route", "auto") == "auto"
 
     def __getnewargs__(self) -> tuple[str]:
@@ -180,7 +177,7 @@ class VariantId(str):
 
     @property
     def is_per_rank(self) -> bool:
-        """Whether each device has a process of its own. Of a user's variant only the child knows."""
+        """Whether each device has its own process; of a user's variant only the child knows."""
         return self.name in PER_RANK
 
     @property
@@ -190,7 +187,7 @@ class VariantId(str):
 
 
 def split_list(text: str) -> list[str]:
-    """Split at the commas outside of brackets. ``tuned[dispatch=auto,coalesce=true],naive`` has two parts."""
+    """Split at the commas outside of brackets, as in ``tuned[dispatch=auto,coalesce=true],naive``."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text)]
 
 
@@ -210,7 +207,6 @@ def _text(name: VariantName | OwnName, given: Mapping[str, Value]) -> str:
 
 
 def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str, Value]:
-    """Return the values of ``key=value,key=value``, the part of `text` inside the brackets."""
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -236,7 +232,6 @@ def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str
 
 
 def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) -> str | None:
-    """Return why this parameter cannot be set, or None."""
     if key in given:
         return "is given twice"
     if isinstance(name, OwnName):
@@ -245,6 +240,6 @@ def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) ->
 
 
 def present_id(text: str) -> str:
-    """Return a case's id, such as ``tuned_threads|mlp/small|...``, with the present text of its variant."""
+    """A case's id, such as ``tuned_threads|mlp/small|...``, with its variant's present text."""
     variant, bar, rest = text.partition("|")
     return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

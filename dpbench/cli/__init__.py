@@ -1,4 +1,4 @@
-"""The command line: a file for each command, and what they share."""
+"""The command line, a file for each command."""
 
 from dpbench.cli.command_line import main
 

@@ -1,4 +1,4 @@
-"""The command `dpbench asv-machine`: this machine in the machine file of asv (airspeed velocity)."""
+"""`dpbench asv-machine`: this machine in the machine file of asv (airspeed velocity)."""
 
 import platform
 from pathlib import Path
@@ -31,7 +31,6 @@ def asv_machine(
 
 
 def _expanded(path: Path) -> Path:
-    """Return the path with ``~`` replaced. Raises AsvError if there is no such user."""
     try:
         return path.expanduser()
     except RuntimeError as error:
@@ -39,5 +38,4 @@ def _expanded(path: Path) -> Path:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add asv-machine to the command line."""
     app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)

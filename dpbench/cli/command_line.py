@@ -1,7 +1,6 @@
-"""The command line: options in, one call per command, an exit code out.
+"""Options in, one call per command, an exit code out (`dpbench.errors.ExitCode`).
 
-`dpbench.errors.ExitCode` has the exit codes. Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken.
-For `gate`, wrong input is 3 too.
+Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
 """
 
 import errno
@@ -39,21 +38,21 @@ _COMMANDS = {
     "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
 }
-"""The module of each command, which is imported when the command is called, and its line in the help."""
+"""The module of each command, imported when it is called, and the line in the help."""
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
-"""By command: the option for its folder, and the name of this folder in the project's folder of results."""
+"""The option for a command's folder, and this folder's name in the project's folder of results."""
 
 _FORMER: dict[str, dict[str, str]] = {
     "gate": {"--markdown": "--comment"},
     "counts": {"--ranks": "--nproc-per-node"},
     "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
 }
-"""By command: options that had another name, and what they are called now."""
+"""Former names of a command's options, and the present ones."""
 
 
 class _Commands(TyperGroup):
-    """Commands that are imported when they are called: together, their modules take a second."""
+    """Imported when they are called: together, their modules take a second."""
 
     _is_listing = False
 
@@ -74,7 +73,7 @@ class _Commands(TyperGroup):
         return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Return commands and options that begin so, without an import of the commands."""
+        """Complete without an import of the commands."""
         self._is_listing = True
         return super().shell_complete(ctx, incomplete)
 
@@ -84,7 +83,7 @@ class _Commands(TyperGroup):
 
 
 def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
-    """Return the value of a text without the spaces around it. Raise WrongInputError for control characters.
+    """The text without spaces around it; raise WrongInputError for control characters.
 
     A path keeps both.
     """
@@ -118,7 +117,7 @@ def _before(
 
 
 def project_defaults(command: str | None) -> dict[str, str]:
-    """Return the defaults that the current project's pyproject.toml sets for a command, as text of the command line.
+    """What the project's pyproject.toml sets for a command, as text of the command line.
 
     Raise WrongInputError. A command without such options never reads the file.
     """
@@ -135,7 +134,6 @@ def project_defaults(command: str | None) -> dict[str, str]:
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with one of `ExitCode`."""
     with guarded_streams() as out:
         code = _run(sys.argv[1:])
         out.flush()
@@ -146,7 +144,7 @@ def main() -> NoReturn:
 
 
 def _renamed(words: list[str]) -> list[str]:
-    """Return the words with the present names of options. A script's arguments, behind ``--``, stay."""
+    """The words with present names of options; a script's arguments, behind ``--``, stay."""
     former = next((_FORMER[word] for word in words if word in _FORMER), {})
     end = words.index("--") if "--" in words else len(words)
     for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):
@@ -157,7 +155,6 @@ def _renamed(words: list[str]) -> list[str]:
 
 
 def _run(words: list[str]) -> int:
-    """Run the command with these words and return its exit code. An error becomes a line on standard error."""
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
     words = _renamed([word for word in words if word != "--debug"]) or ["--help"]
     try:

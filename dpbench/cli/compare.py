@@ -1,4 +1,4 @@
-"""The commands `dpbench compare` and `dpbench sweep`: measure cases that options name, or those of a sweep file."""
+"""`dpbench compare` and `dpbench sweep`: measure cases that options name, or those of a sweep file."""
 
 import os
 from pathlib import Path
@@ -104,7 +104,6 @@ def sweep(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `compare` and `sweep` to the command line."""
     app.command(
         "compare",
         cls=Command,

@@ -1,7 +1,4 @@
-"""The command `dpbench counts`: count exactly, or compare the committed set with its expectations.
-
-With `--script` it counts what the ranks of the user's own script send each other.
-"""
+"""`dpbench counts`: exact counts, and the committed set with its expectations."""
 
 import os
 from pathlib import Path
@@ -74,7 +71,6 @@ def counts(
 def _script(
     script: str, given: dict[str, int | None], args: tuple[str, ...], beside: dict[str, Any], *, as_json: bool
 ) -> ExitCode:
-    """Count a script and show what its ranks send."""
     for name, value in beside.items():
         if value is not None:
             raise SpecError(f"--{name}: {value!r} does not fit a script; allowed: --script without it")
@@ -96,7 +92,6 @@ def _script(
 
 
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
-    """Count the set whose expectations are committed, and compare it with them or write them anew."""
     if given or (check and update):
         option, other = ("check", "update") if check else ("update", "")
         raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
@@ -116,7 +111,6 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `counts` to the command line."""
     of_script = "dpbench counts --script train.py --nproc-per-node 2 -- --epochs 1"
     app.command(
         "counts", cls=Command, epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}")

@@ -1,4 +1,4 @@
-"""The command `dpbench doctor`: examine this machine, or measure it for projections."""
+"""`dpbench doctor`: examine this machine, or measure it for projections."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,7 +40,6 @@ def doctor(
 
 
 def _describe(path: Path, as_json: bool) -> ExitCode:
-    """Measure this machine's accelerators and write its machine file."""
     check_path(path)
     warn(unusable(ask_machine()))
     with waiting(Console(stderr=True), "measuring for some seconds"):
@@ -56,5 +55,4 @@ def _describe(path: Path, as_json: bool) -> ExitCode:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `doctor` to the command line."""
     app.command("doctor", epilog=example("dpbench doctor --quick"))(doctor)

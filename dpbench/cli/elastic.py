@@ -1,4 +1,4 @@
-"""The command `dpbench elastic`: a training run under torchrun in which workers fail."""
+"""`dpbench elastic`: a training run under torchrun in which workers fail."""
 
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,5 @@ def elastic(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `elastic` to the command line."""
     text = example("dpbench elastic --nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40")
     app.command("elastic", epilog=text)(elastic)

@@ -1,4 +1,4 @@
-"""The command `dpbench export`: records as rows for other tools."""
+"""`dpbench export`: records as rows for other tools."""
 
 import sys
 from pathlib import Path
@@ -37,5 +37,4 @@ def export(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `export` to the command line."""
     app.command("export", epilog=example("dpbench export results/runs/*.jsonl --to csv --output cases.csv"))(export)

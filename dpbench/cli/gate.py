@@ -1,4 +1,4 @@
-"""`dpbench gate`: is a commit slower than another? Its exit codes are its verdicts."""
+"""`dpbench gate`: is a commit slower than another?"""
 
 import errno
 import os
@@ -30,13 +30,12 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "comment": gate_markdown,
     "junit": gate_junit,
 }
-"""By the option that names the file."""
 _NAME_MAX = 255
-"""Bytes of a file name that Linux's file systems allow (limits.h)."""
+"""Bytes of a file name on Linux (limits.h)."""
 
 
 class _GateCommand(Command):
-    """The gate's command. Its wrong usage is a `GateError`; `cli.main` gives its other errors exit code 3 too."""
+    """Wrong usage is a `GateError`; `cli.main` gives other errors exit code 3 too."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -99,7 +98,6 @@ def gate(
 
 
 def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
-    """Return the judgement. If the gate raises GateError, write and show that it is broken."""
     try:
         return run_gate(asked, progress=progress)
     except GateError as error:
@@ -111,7 +109,7 @@ def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement],
 
 
 def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
-    """Return the file of GitHub's summary, if it is asked for. Raise GateError if a file cannot be written."""
+    """GitHub's summary, if asked for; raise GateError if a file cannot be written."""
     summary = _summary_file() if github else None
     for path in (*files.values(), *([summary] if summary else [])):
         _check_writable(path)
@@ -120,7 +118,6 @@ def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the command."""
     app.command(cls=_GateCommand, epilog=example("dpbench gate --base main --budget 5m"))(gate)
 
 
@@ -161,7 +158,7 @@ def _duration(name: str, text: str) -> float:
 
 
 def _summary_file() -> Path | None:
-    """Return the file in which a job of GitHub Actions collects the summaries of its steps, or None."""
+    """Where a job of GitHub Actions collects the summaries of its steps, or None."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     try:
         return output_path(name) if name else None
@@ -178,7 +175,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _check_replaceable(files: Mapping[str, Path]) -> None:
-    """Raise GateError if a path is a device or a pipe, which a file would replace, or is given twice."""
+    """Raise GateError if a path is a device or a pipe, or is given twice."""
     taken: dict[str, str] = {}
     for name, path in files.items():
         if path.exists() and not path.is_file():
@@ -191,7 +188,7 @@ def _check_replaceable(files: Mapping[str, Path]) -> None:
 def _write(
     judgement: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
 ) -> None:
-    """Write the judgement's files, GitHub's summary and its annotations. Raise GateError if a file is unwritable."""
+    """The files, GitHub's summary and its annotations; raise GateError if a file is unwritable."""
     try:
         for path, text in writers.items():
             replace_text(path, text(judgement))

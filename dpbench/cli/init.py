@@ -27,8 +27,6 @@ _GITHUB = re.compile(r"(?:git\+)?https://github\.com/([\w-]+/[\w.-]+?)(?:\.git)?
 
 
 class Ci(StrEnum):
-    """A service that runs workflows."""
-
     GITHUB = "github"
 
 
@@ -57,10 +55,7 @@ def init(
 
 
 def write_new(root: Path, texts: Mapping[Path, str]) -> None:
-    """Write new files below `root`, with their folders, all of them or none.
-
-    Raise WrongInputError, also if one exists.
-    """
+    """Write files below `root`, with their folders, all or none; raise WrongInputError, also if one exists."""
     made: list[Path] = []
     path = root
     try:
@@ -83,14 +78,14 @@ def write_new(root: Path, texts: Mapping[Path, str]) -> None:
 
 
 def _workflows() -> dict[Path, str]:
-    """Return the workflows, with the address and the commit that this dpbench was installed from, if pip knows them."""
+    """Workflows with the address and commit that this dpbench was installed from, if pip knows them."""
     texts = {_WORKFLOWS / path.name: path.read_text(encoding="utf-8") for path in sorted(_TEMPLATES.glob("*.yml"))}
     place = _installed_from()
     return {name: re.sub(_PLACEHOLDER, place, text) for name, text in texts.items()} if place else texts
 
 
 def _installed_from() -> str | None:
-    """Return what replaces the placeholder, with GitHub's owner/name and commit from PEP 610's direct_url.json."""
+    """GitHub's owner/name and commit from PEP 610's direct_url.json, for the placeholder."""
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
         url = json.loads(distribution("torch-dpbench").read_text("direct_url.json") or "{}")
         place, commit = _GITHUB.fullmatch(url["url"]), url["vcs_info"]["commit_id"]
@@ -113,5 +108,4 @@ def _next_steps(found: FoundBenchmarks, new: Mapping[Path, str]) -> list[str]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `init` to the command line."""
     app.command("init", epilog=example("dpbench init --ci github"))(init)

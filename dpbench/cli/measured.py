@@ -1,4 +1,4 @@
-"""What the commands that measure share: measure a spec, show the comparison, write the page."""
+"""Measure a spec, show the comparison, write the page."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -31,9 +31,9 @@ from dpbench.text.files import reason_of, replace_bytes
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a comparison is shown: the form, with or without details, and whether a browser opens the page.
+    """The form, with or without details, and whether a browser opens the page.
 
-    `csv` is the file that gets a row for each case.
+    `csv` gets a row for each case.
     """
 
     form: Form
@@ -52,10 +52,10 @@ def measure_spec(
     resumes: bool = False,
     with_counts: bool = False,
 ) -> ExitCode:
-    """Measure the spec and show the comparison. `make_path` makes the file of records once the machine is known to do.
+    """`make_path` makes the file of records once the machine is known to do.
 
-    If it `resumes`, the next call goes on in the same file, and an interrupt says so.
-    With `with_counts`, details and JSON have exact counts on simulated devices too, if there is no accelerator.
+    If it `resumes`, the next call goes on in the same file, and an interrupt says so. With `with_counts`, details and
+    JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
 
@@ -96,7 +96,7 @@ def measure_spec(
 def show_comparisons(
     compared: Comparisons, output: OutputOptions, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
 ) -> None:
-    """Print what was measured just now, with exact counts beside it and a warning of other load."""
+    """What was measured just now, with exact counts and a warning of other load."""
     if output.form is Form.JSON:
         times = comparisons_json(compared)
         of_load = {} if load is None else {"other_load": asdict(load)}
@@ -111,7 +111,7 @@ def show_comparisons(
 def show_named_comparisons(
     found: Sequence[tuple[str, Comparisons]], form: Form, *, details: bool, warning: str | None = None
 ) -> None:
-    """Print comparisons, each with the name of its machine, which may be empty."""
+    """Each with the name of its machine, which may be empty."""
     if form is Form.MARKDOWN:
         show_markdown(comparisons_markdown(found))
     elif form is Form.JSON:
@@ -125,7 +125,7 @@ def show_named_comparisons(
 
 
 def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> None:
-    """Write a file of rows whole, or not at all. Raises WrongInputError with the option's name."""
+    """Whole, or not at all; raises WrongInputError with the option's name."""
     content = to_bytes(rows, form)
     try:
         replace_bytes(path, content)
@@ -141,7 +141,7 @@ def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecor
 
 
 def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
-    """Return the counts to show beside the plan's times. If counting fails, warn and return none."""
+    """Counts for the plan's times; if counting fails, warn and return none."""
     try:
         return count_planned(plan_beside(spec, [case.devices for case in planned.cases]))
     except CountingError as error:

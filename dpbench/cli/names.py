@@ -1,4 +1,4 @@
-"""The command `dpbench list`: what may be named. It asks no machine."""
+"""`dpbench list`: what may be named; no machine is asked."""
 
 import typer
 
@@ -14,5 +14,4 @@ def list_names(as_json: Json = False) -> ExitCode:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `list` to the command line."""
     app.command("list", epilog=example("dpbench list"))(list_names)

@@ -1,7 +1,4 @@
-"""What the commands share that write a page of results: the option, the file, its path and the browser.
-
-The page's modules are imported when a page is made: they are a quarter of a command's imports.
-"""
+"""The page's modules are imported when a page is made: they are a quarter of a command's imports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +17,7 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser
 
 
 def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Print the path of a written page, beside JSON and markdown to standard error, and open it if `opens`."""
+    """Print a page's path, beside JSON and markdown to standard error, and open it if `opens`."""
     from dpbench.report.page.document import open_page
 
     if form is Form.TEXT:
@@ -39,9 +36,9 @@ def finish_page_beside(
     form: Form = Form.TEXT,
     reference: VariantId | None = None,
 ) -> None:
-    """Write a page beside results that are safe already, and tell its path: if it cannot be written, only warn.
+    """Write a page beside results that are safe, and tell its path; only warn if it cannot be written.
 
-    No user named the page's path, so a link there may lead to any file. It is not followed.
+    A link there is not followed: no user named the path, so it may lead to any file.
     """
     from dpbench.report.page.content import page_of
     from dpbench.report.page.document import PagePathError, write_page

@@ -1,4 +1,4 @@
-"""The command `dpbench project`: step times on machines that are only described."""
+"""`dpbench project`: step times on machines that are only described."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,6 +122,5 @@ def _list(as_json: bool) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `project` to the command line."""
     text = "dpbench project convnet/base --machine 8xV100-pcie,4xA100-nvswitch --batch 256"
     app.command("project", epilog=example(text))(project)

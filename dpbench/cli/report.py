@@ -1,4 +1,4 @@
-"""The command `dpbench report`: a page of results from files of records."""
+"""`dpbench report`: a page of results from files of records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -71,7 +71,6 @@ def report(
 
 
 def _commit_dates(records: Sequence[Record]) -> Mapping[str, float]:
-    """Return the dates of the present repository's commits; none if there is no repository or only one commit."""
     if len({record.environment.commit for record in records if record.environment}) < 2:
         return {}
     try:
@@ -88,5 +87,4 @@ def _variant(text: str) -> VariantId:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `report` to the command line."""
     app.command("report", epilog=example("dpbench report results/runs/*.jsonl"))(report)

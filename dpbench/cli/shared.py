@@ -1,6 +1,6 @@
-"""What the commands share: options of the same name, output, warnings and the standard streams.
+"""Options of the same name, output, warnings and the standard streams.
 
-Every text goes to a terminal through `show`, `show_lines` or `warn`, which remove terminal commands from it.
+Texts reach a terminal by `show`, `show_lines` or `warn`, which remove terminal commands.
 """
 
 import errno
@@ -26,14 +26,14 @@ from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, printable
 
 RESULTS = Path("results/runs")
-"""The folder of records and pages, unless an option names another."""
+"""Records and pages, unless an option names another."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 Details = Annotated[bool, typer.Option("--details", help="Show devices, phases, exact counts and the ladder too.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
 
 
 class Form(StrEnum):
-    """How a comparison is printed on standard output."""
+    """The form of a comparison on standard output."""
 
     TEXT = "text"
     JSON = "json"
@@ -41,7 +41,7 @@ class Form(StrEnum):
 
 
 def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
-    """Return the form that the options ask for. Raise WrongInputError for both."""
+    """Raise WrongInputError for both."""
     if as_json and as_markdown:
         raise WrongInputError("--markdown: cannot be combined with --json; allowed: one of them")
     return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
@@ -51,10 +51,10 @@ _RARE = "Options for maintainers"
 
 
 def option(text: str, *names: str, is_output: bool = False, completes: str | None = None, is_rare: bool = False) -> Any:
-    """Return an option with this help text; its `names` are made of the parameter's by default.
+    """`names` are made of the parameter's by default.
 
-    `is_output` says that its value is the path of a file that is written. A shell completes a list of variants or
-    workloads. A rare one has a place at the end of a `Command`'s help.
+    `is_output` says that the value is the path of a written file; a shell completes a list of variants or workloads. A
+    rare option has a place at the end of a `Command`'s help.
     """
     panel = _RARE if is_rare else None
     if is_output:
@@ -64,7 +64,7 @@ def option(text: str, *names: str, is_output: bool = False, completes: str | Non
 
 
 class Command(TyperCommand):
-    """A command whose rare options have a group of their own in its help."""
+    """Rare options have a group of their own in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         every = self.params
@@ -91,10 +91,8 @@ WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", auto
 
 
 def output_path(text: str) -> Path:
-    """Return the path of a file that is written.
-
-    Raise ValueError for one with a null byte, and for one that ends like a folder's, such as ``x/``: `Path` drops the
-    end, so a file called ``x`` would be written. A folder that exists is left to the caller, which cannot write it.
+    """Raise ValueError for a null byte, and for a folder's ending, such as ``x/``, which `Path` drops. A folder that
+    exists is left to the caller.
     """
     if "\0" in text:
         raise ValueError(f"{text!r} cannot be written, because it has a null byte; allowed: a file")
@@ -104,7 +102,6 @@ def output_path(text: str) -> Path:
 
 
 def _option_path(given: str | Path) -> Path:
-    """Return the path of an option, given by its text or by its default."""
     try:
         return output_path(str(given))
     except ValueError as error:
@@ -112,12 +109,12 @@ def _option_path(given: str | Path) -> Path:
 
 
 def example(text: str) -> str:
-    """Return the end of a command's help."""
+    """The end of a command's help."""
     return f"Example:\n\n    {text}"
 
 
 def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
-    """Return one line if the machine has GPUs and torch can use none, else nothing; nothing for lanes on the CPU."""
+    """One line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
     if not (gpus := machine.unusable_gpus(lists)):
         return []
     names = ", ".join(gpus)
@@ -135,34 +132,33 @@ def show(what: RenderableType | dict[str, Any]) -> None:
 
 
 def show_markdown(text: str) -> None:
-    """Print markdown on standard output, whose lines are never folded."""
+    """Print on standard output, without folding the lines."""
     sys.stdout.write(printable(text))
 
 
 def show_lines(lines: Iterable[str]) -> None:
-    """Print each as a line on standard output."""
     sys.stdout.writelines(f"{printable(line.replace(chr(10), ' '))}\n" for line in lines)
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print each as a line on standard error."""
+    """Print lines on standard error."""
     for warning in warnings:
         complain(f"warning: {warning}")
 
 
 def complain(message: str) -> None:
-    """Print a line on standard error."""
+    """A line on standard error."""
     print(f"dpbench: {one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
 def usage_line(message: str, command: str) -> str:
-    """Return the line for a parser's message, such as "No such option: --x". `command` has the help."""
+    """The line for a parser's message, such as "No such option: --x"; `command` has the help."""
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} Allowed: what `{command} --help` lists."
 
 
 class _Printable:
-    """A drawing whose texts have no terminal commands. rich's own commands, which set styles, stay."""
+    """Texts without terminal commands; rich's own, which set styles, stay."""
 
     def __init__(self, drawing: RenderableType) -> None:
         self._drawing = drawing
@@ -175,7 +171,7 @@ class _Printable:
 class GuardedStream:
     """A standard stream that never raises an OSError. `lost` is the first one that lost output; a reader's end is none.
 
-    If the first write fails, the rest goes to /dev/null. So Python's own flush at the exit succeeds.
+    After a failed write the rest goes to /dev/null, so Python's flush at the exit succeeds.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -186,7 +182,7 @@ class GuardedStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write the text. Characters that the stream's encoding lacks become escapes."""
+        """Characters that the stream's encoding lacks become escapes."""
         try:
             return self._stream.write(text)
         except UnicodeEncodeError as error:
@@ -196,12 +192,10 @@ class GuardedStream:
             return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write the lines, as `write` does."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush the stream, if it still has a reader."""
         try:
             self._stream.flush()
         except OSError as error:
@@ -218,9 +212,9 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream]:
-    """Keep a command's exit code, whatever happens to its standard streams; yield standard output.
+    """Keep a command's exit code, whatever happens to its streams; yield standard output.
 
-    A reader that is gone changes nothing, and neither does a stream that was closed before the start.
+    A reader that is gone, or a stream closed before the start, changes nothing.
     """
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed one's number must not become another file's
         os.set_inheritable(fd, True)

@@ -1,4 +1,4 @@
-"""The command `dpbench trace`: where the time of a step goes, as a picture, for Perfetto and in words."""
+"""`dpbench trace`: where the time of a step goes, as a picture, for Perfetto and in words."""
 
 import json
 from contextlib import AbstractContextManager
@@ -27,7 +27,7 @@ _DEFAULT_VARIANTS = "torch_dp,naive,tuned"
 
 
 class TraceError(WrongInputError):
-    """An option of a trace has a value that is not allowed. The text is one line."""
+    """One line on an option's value that is not allowed."""
 
 
 def trace(
@@ -53,7 +53,6 @@ def trace(
 
 
 def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
-    """Write the picture and the Perfetto file, and return their paths. Raise TraceError."""
     try:
         picture = new_run_path(folder, "trace", ".svg")
         events = picture.with_suffix(".perfetto.json")
@@ -95,5 +94,4 @@ def _working(text: str) -> AbstractContextManager[None]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add `trace` to the command line."""
     app.command("trace", epilog=example("dpbench trace mlp/small --devices 'sim*4' --variants torch_dp,tuned"))(trace)

@@ -1,4 +1,3 @@
-"""The room of `dpbench doctor`: is this machine fit to measure on? See README.md.
-
-The parent imports neither torch nor NVML. Nothing here changes a setting of the machine.
+"""Is this machine fit to measure on? The parent imports neither torch nor NVML, and no setting of the machine is
+changed. See README.md.
 """

@@ -1,5 +1,3 @@
-"""Run the examination or the measurements in a child, so that the parent needs neither torch nor NVML."""
-
 from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable
@@ -15,7 +13,7 @@ _EXAMINE_TIMEOUT_S, _MEASURE_TIMEOUT_S = 120.0, 300.0
 
 
 def ask_health(*, launch: Launcher = launch, timeout_s: float = _EXAMINE_TIMEOUT_S) -> tuple[Finding, ...]:
-    """Return the child's findings. If the child crashes or times out, return that as the only finding."""
+    """The child's findings; its crash or time-out is the only one."""
     end = launch(EXAMINE, "", timeout_s)
     try:
         return Findings.model_validate_json(end.record).findings
@@ -25,10 +23,8 @@ def ask_health(*, launch: Launcher = launch, timeout_s: float = _EXAMINE_TIMEOUT
 
 
 def ask_measured(*, launch: Launcher = launch, timeout_s: float = _MEASURE_TIMEOUT_S) -> Measured:
-    """Return the child's measurements.
-
-    NCCL may hang or crash, so a child that did not survive is started again without it. Raise UnusableMachineError if
-    that fails too.
+    """NCCL may hang or crash, so a child that did not survive is started again without it. Raise UnusableMachineError
+    if that fails too.
     """
     for with_all_reduce in (True, False):
         request = MeasureRequest(with_all_reduce=with_all_reduce)

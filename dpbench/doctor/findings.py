@@ -1,11 +1,11 @@
-"""A finding: one line about something that may disturb a measurement on this machine."""
+"""A finding is one line about something that may disturb a measurement on this machine."""
 
 from enum import StrEnum
 
 from dpbench.text.frozen import Frozen
 
 UNKNOWN = "unknown: "
-"""The begin of a value that the examination could not read."""
+"""Begins a value that the examination could not read."""
 
 
 class Severity(StrEnum):
@@ -17,11 +17,7 @@ class Severity(StrEnum):
 
 
 class Finding(Frozen):
-    """One line of the examination.
-
-    `what` names the subject. `value` is text for people and includes the unit. `advice` says what the user can do:
-    the examination changes no setting itself.
-    """
+    """`what` names the subject. `value` is text for people with the unit. `advice` says what the user can do."""
 
     severity: Severity
     what: str
@@ -30,31 +26,26 @@ class Finding(Frozen):
 
 
 class Findings(Frozen):
-    """The message that the examining child sends to its parent."""
+    """The examining child's message to its parent."""
 
     findings: tuple[Finding, ...]
 
 
 def ok(what: str, value: str) -> Finding:
-    """Return a finding that does not disturb measurements."""
     return Finding(severity=Severity.OK, what=what, value=value)
 
 
 def note(what: str, value: str, advice: str | None = None) -> Finding:
-    """Return a finding that may matter."""
     return Finding(severity=Severity.NOTE, what=what, value=value, advice=advice)
 
 
 def note_if(matters: bool, what: str, value: str, advice: str) -> Finding:
-    """Return a note if it `matters`, and a finding that is ok otherwise."""
     return note(what, value, advice) if matters else ok(what, value)
 
 
 def unreliable(what: str, value: str, advice: str) -> Finding:
-    """Return a finding that makes measurements wrong."""
     return Finding(severity=Severity.UNRELIABLE, what=what, value=value, advice=advice)
 
 
 def unknown(what: str, reason: str) -> Finding:
-    """Return a note that the examination could not read the subject, and why."""
     return note(what, f"{UNKNOWN}{reason}")

@@ -1,7 +1,7 @@
 """The machine file of `dpbench doctor --machine-file`: five measured numbers, and parts of parts.toml for the rest.
 
-A part's efficiency is a share of the vendor's peak. A measured product or copy includes it already. So the file's peak
-is the measured rate divided by that share, and a projection of the same operator gives the measured time.
+A part's efficiency is a share of the vendor's peak, which a measured product or copy includes already. So the file's
+peak is the measured rate divided by that share, and a projection of the same operator gives the measured time.
 """
 
 import json
@@ -25,7 +25,7 @@ Pair = tuple[int, int]
 
 _MOST_LINKS = 18  # of one GPU, up to NVLink 5: a GPU that seems to have more has them to a switch
 _RING_SHARES = (0.6, 0.85, 1.0)
-"""What share of a copy's rate NCCL's rings are taken to reach, if they were not measured. Ours."""
+"""Our shares of a copy's rate for NCCL's rings that were not measured."""
 _LANES_OF_THE_CPU = (
     "no accelerator: two lanes of the CPU were measured, which do not work beside the host as devices do; "
     "a projection on this file predicts nothing"
@@ -33,16 +33,16 @@ _LANES_OF_THE_CPU = (
 
 
 class MeasureRequest(Frozen):
-    """Request to measure this machine's devices. The response is `Measured`."""
+    """Request to measure this machine's devices."""
 
     with_all_reduce: bool = True
 
 
 class Measured(Frozen):
-    """What the child measured. Rates are FLOP/s or bytes/s, one for each repeat; an empty series was not measured.
+    """Rates are FLOP/s or bytes/s, one for each repeat; an empty series was not measured.
 
-    `links` has NVML's entries, such as ``0-1 NV18``. `copy_pair` is the pair of devices between which `copies` went.
-    `failures` has what could not be measured, with the reason.
+    `links` has NVML's entries, such as ``0-1 NV18``. `copies` went between the devices `copy_pair`. `failures` has
+    reasons by what could not be measured.
     """
 
     date: str
@@ -63,7 +63,7 @@ class Measured(Frozen):
 
 
 class _Generation(NamedTuple):
-    """The parts that stand for what was not measured on a device of this compute capability or newer."""
+    """Parts for what was not measured on a device of this compute capability or newer."""
 
     capability: tuple[int, int]
     efficiency: str
@@ -85,7 +85,7 @@ _BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
 
 
 def check_path(path: Path) -> None:
-    """Raise WrongInputError unless a machine file can be written to `path` and read from it again."""
+    """Raise WrongInputError unless a machine file can be written to `path` and read again."""
     allowed = "a path that ends with .toml, in a folder that exists"
     if path.suffix != ".toml":
         raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not allowed; allowed: {allowed}")
@@ -98,7 +98,7 @@ def check_path(path: Path) -> None:
 
 
 def write_machine_file(path: Path, measured: Measured) -> None:
-    """Write the machine file, or leave what was there. Raise UnusableMachineError or WrongInputError."""
+    """Write it, or leave what was there; raise UnusableMachineError or WrongInputError."""
     text = machine_text(measured, known_parts())
     try:
         replace_text(path, text)
@@ -108,7 +108,7 @@ def write_machine_file(path: Path, measured: Measured) -> None:
 
 
 def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
-    """Return the machine file. Raise UnusableMachineError if the product or the device's memory was not measured."""
+    """Raise UnusableMachineError if the product or the device's memory was not measured."""
     devices, links = len(measured.names), _nvlinks(measured)
     stamp = f"measured by dpbench doctor {measured.date} on {measured.names[0]} with torch {measured.torch}"
     generation = generation_of(measured)
@@ -133,7 +133,7 @@ def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
 
 
 def generation_of(measured: Measured) -> _Generation:
-    """Return the parts for the first device: those of its name, or of the nearest generation."""
+    """The parts for the first device: those of its name, or of the nearest generation."""
     nearest = next(each for each in _GENERATIONS if (measured.capability or (0, 0)) >= each.capability)
     words = measured.names[0].replace("-", " ").split()
     return nearest._replace(
@@ -142,7 +142,7 @@ def generation_of(measured: Measured) -> _Generation:
 
 
 def notes_of(measured: Measured) -> list[str]:
-    """Return what a reader of a projection on this machine should know."""
+    """What a reader of a projection on this machine should know."""
     devices = ", ".join(f"{measured.names.count(name)} x {name}" for name in dict.fromkeys(measured.names))
     parts = generation_of(measured)
     notes = [
@@ -189,7 +189,7 @@ def _device(measured: Measured, parts: Mapping[str, Any], generation: _Generatio
 def _links(
     measured: Measured, parts: Mapping[str, Any], generation: _Generation, nvlinks: Mapping[Pair, int], stamp: str
 ) -> dict[str, Any]:
-    """Return the links that this layout needs. The measured copy is that of the link which it takes."""
+    """The links that this layout needs; the measured copy is that of its own link."""
     known, pairs = parts["link"], len(measured.names) * (len(measured.names) - 1) // 2
     links: dict[str, Any] = {"pcie": generation.pcie}
     if nvlinks:
@@ -209,7 +209,7 @@ def _links(
 def _ring(
     measured: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str
 ) -> dict[str, Any]:
-    """Return NCCL's ring. Without an all-reduce it is a share of one link between devices."""
+    """NCCL's ring; without an all-reduce, a share of one link between devices."""
     bus = _number(measured.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
     if bus is None:
         link = links["nvlink" if hop == "nvlink" else "staged" if "staged" in links else "pcie"]
@@ -220,7 +220,6 @@ def _ring(
 
 
 def _nvlinks(measured: Measured) -> dict[Pair, int]:
-    """Return the NVLinks of each pair that has some, from entries such as ``0-1 NV18``."""
     links = {}
     for entry in measured.links:
         pair, _, kind = entry.partition(" ")
@@ -231,7 +230,6 @@ def _nvlinks(measured: Measured) -> dict[Pair, int]:
 
 
 def _joined(links: Iterable[Pair]) -> set[int]:
-    """Return the devices that a chain of links joins with the first."""
     reached, before = {0}, set[int]()
     while reached != before:
         before = set(reached)
@@ -242,7 +240,7 @@ def _joined(links: Iterable[Pair]) -> set[int]:
 def _number(
     values: Iterable[float], dimension: str, unit: str, source: str, factor: float = 1.0
 ) -> dict[str, Any] | None:
-    """Return the quantiles of 10, 50 and 90 % of the values times `factor`; None if none is a possible number."""
+    """The values' quantiles of 10, 50 and 90 % times `factor`; None if none is possible."""
     least, most = BOUNDS[dimension]
     kept = [value * factor for value in values if 2 * least < value * factor < most / 2]  # also when rounded
     if not kept:
@@ -252,7 +250,6 @@ def _number(
 
 
 def _toml(table: Mapping[str, Any]) -> str:
-    """Return the table as TOML, with its tables last. A table in one of these is inline."""
     lines = [f"{key} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):

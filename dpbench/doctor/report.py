@@ -22,7 +22,7 @@ _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELI
 
 
 def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
-    """Return for each variant why it cannot run on the default lanes, or None if it can."""
+    """The reason why a variant cannot run on the default lanes, or None."""
     if machine.torch is None:
         return dict.fromkeys(SCHEMES, f"torch does not import: {machine.torch_error}")
     lanes = default_lanes(machine)
@@ -35,7 +35,7 @@ def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:
 
 
 def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: list[str]) -> dict[str, Any]:
-    """Return the object that `--json` prints. The key "box" holds the machine."""
+    """The key "box" holds the machine."""
     return {
         "box": machine.model_dump(mode="json"),
         "devices": list(default_lanes(machine)),
@@ -50,9 +50,9 @@ def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: lis
 
 
 def doctor_text(machine: MachineInfo, findings: Sequence[Finding], *, with_details: bool = False) -> Group:
-    """Return the machine, what disturbs, the variants that run and the verdict, for a terminal.
+    """The machine, what disturbs, the variants that run and the verdict.
 
-    Without details it has about 20 lines: what is ok is counted, what is unknown is named, and advice is for what is
+    Without details about 20 lines: what is ok is counted, what is unknown is named, and advice is for what is
     unreliable.
     """
     if with_details:
@@ -86,7 +86,6 @@ def _runs(machine: MachineInfo) -> Iterator[str]:
 
 
 def is_reliable(findings: Sequence[Finding]) -> bool:
-    """Return whether no finding is UNRELIABLE."""
     return all(finding.severity is not Severity.UNRELIABLE for finding in findings)
 
 
@@ -135,7 +134,7 @@ def _variants(machine: MachineInfo) -> Table:
 
 
 def _add(table: Table, name: str, value: str) -> None:
-    """Add a row. Names of devices and errors may hold any text, so they are no markup."""
+    """Names of devices and errors may hold any text, so they are no markup."""
     table.add_row(Text(one_line(name)), Text(one_line(value)))
 
 

@@ -1,10 +1,6 @@
 """The self-test: measure one case as if it were two, and report the difference as noise.
 
-    self_test   starts pairs of children for a minute, with the runner that `dpbench compare` uses
-    noise_of    turns their rounds into a Noise; pure
-    findings_of turns the Noise into findings
-
-Even rounds count as the first case, odd rounds as the second. Both are the same case.
+Even rounds count as the first case, odd rounds as the second.
 """
 
 import math
@@ -34,18 +30,17 @@ _LEAST_PAIRS, _MOST_PAIRS = 3, 20
 _SEED = 0
 
 SOME_PERCENT, MANY_PERCENT = 5.0, 20.0
-"""Limits of `detectable`. Up to the first a gate works as designed; above the second a comparison shows little."""
+"""Up to the first `detectable` a gate works as designed; above the second a comparison shows little."""
 
 _Z90 = 1.2816  # the 90 % quantile of a normal value: a slowdown of `detectable` is found with this power
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How much two equal cases differ on this machine.
+    """How much two equal cases differ on this machine, as shares: 0.01 is 1 %.
 
-    `ratio` is first over second, with its 95 % interval. `spread` is the standard deviation of the rounds' medians.
-    `detectable` is the smallest slowdown that a comparison of `rounds` rounds finds nine times in ten. A comparison
-    finds a slowdown if its 95 % interval excludes 1. `spread` and `detectable` are shares: 0.01 is 1 %.
+    `ratio` is first over second. `spread` is the standard deviation of the rounds' medians. `detectable` is the
+    smallest slowdown that `rounds` rounds find nine times in ten, by an interval without 1.
     """
 
     ratio: Estimate
@@ -55,14 +50,14 @@ class Noise:
 
     @property
     def looks_unequal(self) -> bool:
-        """Whether the interval excludes 1. By chance this happens one time in twenty."""
+        """Whether the interval excludes 1, as it does by chance one time in twenty."""
         return self.ratio.low is not None and self.ratio.high is not None and not self.ratio.low <= 1 <= self.ratio.high
 
 
 def noise_of(first: Rounds, second: Rounds) -> Noise:
-    """Return the noise in two sets of rounds of one case, taken in turn.
+    """The noise in two sets of rounds of one case, taken in turn.
 
-    Raises ValueError if the sets differ in length or have fewer than two rounds.
+    Raises ValueError if they differ in length or have fewer than two rounds.
     """
     rounds = len(first)
     if rounds < 2 or len(second) != rounds:
@@ -82,10 +77,9 @@ def self_test(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
-    """Measure pairs of equal rounds for `seconds` and return the findings.
+    """Measure pairs of equal rounds, in random order, for `seconds`, at least three.
 
-    There are at least three pairs. The order within a pair is random. A failed round ends the test, and is the only
-    finding.
+    A failed round ends the test, and is the only finding.
     """
 
     def report(before: int, now: Progress) -> None:
@@ -118,13 +112,12 @@ def self_test(
 
 
 def self_test_case(machine: MachineInfo) -> Case:
-    """Return the case to repeat: one device alone, so that the noise depends on no scheme."""
+    """One device alone, so that the noise depends on no scheme."""
     device = default_lanes(machine)[:1]
     return Case(variant=VariantName.SINGLE, workload="mlp/small", batch=64, devices=device, threads=machine.cores)
 
 
 def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
-    """Yield pairs of an even and an odd round, in random order."""
     rng = Random(_SEED)
     for number in range(_MOST_PAIRS):
         pair = [(2 * number, case), (2 * number + 1, case)]
@@ -133,7 +126,7 @@ def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
 
 
 def findings_of(records: list[Record]) -> list[Finding]:
-    """Return three findings on the noise, or one on the first record that failed."""
+    """Three on the noise, or one on the first record that failed."""
     failed = next((record for record in records if record.outcome is not Outcome.OK), None)
     if failed is not None:
         reason = (failed.reason or "").splitlines()[0]
@@ -154,7 +147,7 @@ def findings_of(records: list[Record]) -> list[Finding]:
 
 
 def _judged(what: str, value: str, noise: Noise) -> Finding:
-    """Return a finding on the noise. The smallest change judges it: what is too much depends on the rounds."""
+    """The smallest change judges the noise: what is too much depends on the rounds."""
     seen, percent = "the smallest change seen is over", 100 * noise.detectable
     if percent > MANY_PERCENT:
         advice = "a comparison shows little: stop other work on the machine, or take many more rounds"

@@ -1,6 +1,6 @@
 """Records of `dpbench elastic`: one training run as the raw time stamps of its processes, as one line of JSON.
 
-A record holds events, no times derived from them. `dpbench.elastic.outage` derives those.
+A record holds events; `dpbench.elastic.outage` derives times.
 
 ELASTIC_SCHEMA history
     1  first.
@@ -19,32 +19,28 @@ from dpbench.text.outside import what_is_wrong
 
 ELASTIC_SCHEMA = 2
 _GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
-"""What records up to commit ec6af0e may hold, by its value in them."""
+"""What records up to commit ec6af0e may hold."""
 
 
 class FaultKind(StrEnum):
-    """How a worker fails, or how the number of ranks changes."""
-
     KILL = "kill"
-    """SIGKILL."""
     OOM = "oom"
     """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
     HANG = "hang"
-    """The worker stops taking steps. Its peers' collective times out."""
+    """The worker stops taking steps, and its peers' collective times out."""
     LEAVE = "leave"
-    """The rank's agent gets SIGTERM, stops its worker and ends. The others go on with a rank less."""
+    """The rank's agent gets SIGTERM, stops its worker and ends; the others go on."""
     JOIN = "join"
-    """A new agent with one worker asks to take part. Rank 0 waits until its own agent has noticed that."""
+    """A new agent with one worker asks to take part; rank 0 waits until its own agent has noticed."""
 
 
 WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
-"""By how many ranks a fault changes the world."""
 
 
 class PlannedFault(BaseModel):
-    """One worker, that of `rank`, fails before it begins `step`. Steps count from 0.
+    """The worker of `rank`, in the world at that time, fails before it begins `step`, from 0.
 
-    `rank` is a rank of the world at that step. That of a JOIN is 0.
+    The rank of a JOIN is 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,8 +54,6 @@ class PlannedFault(BaseModel):
 
 
 class CheckpointFormat(StrEnum):
-    """What writes the checkpoints."""
-
     TORCH_SAVE = "torch.save"
     """Rank 0 writes one file."""
     DCP = "dcp"
@@ -67,16 +61,12 @@ class CheckpointFormat(StrEnum):
 
 
 class RunScheme(StrEnum):
-    """The training runs of one command."""
-
     UNDISTURBED = "undisturbed"
-    """DistributedDataParallel under torchrun, without faults."""
     ELASTIC = "elastic"
-    """The same with the planned faults."""
 
 
 class ElasticSettings(BaseModel):
-    """The options of the command; `ranks` is its --nproc-per-node, and `backend` its --checkpoint-format."""
+    """`ranks` is the command's --nproc-per-node, `backend` its --checkpoint-format."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -94,18 +84,17 @@ class ElasticSettings(BaseModel):
 
     @property
     def worlds(self) -> tuple[int, ...]:
-        """The number of ranks at the start, and after each fault of the plan."""
+        """The ranks at the start, and after each fault of the plan."""
         changes = (WORLD_CHANGES.get(fault.kind, 0) for fault in self.plan)
         return tuple(accumulate(changes, initial=self.ranks))
 
     @property
     def is_world_changed(self) -> bool:
-        """Whether ranks leave or join."""
         return any(fault.kind in WORLD_CHANGES for fault in self.plan)
 
 
 class EventKind(StrEnum):
-    """What a time stamp marks. A pair of names marks the two ends of something."""
+    """A pair of names marks the two ends of something."""
 
     STOP_BEGIN = "stop_begin"
     STOP_END = "stop_end"
@@ -125,12 +114,10 @@ class EventKind(StrEnum):
 
 
 class ElasticEvent(BaseModel):
-    """A time stamp of one process.
-
-    `at_ns` is CLOCK_MONOTONIC, which all processes of a machine share. `rank` is None for a torchrun agent, and
-    `agent` is the agent's number. `step` is the step that ended (STEP), the number of steps that a checkpoint holds
-    (RESTORE, CHECKPOINT), or the step that did not begin (FAULT). `loss` and `digest` come with DONE: the loss of the
-    last step, and the SHA-256 of the parameters.
+    """`at_ns` is CLOCK_MONOTONIC, which all processes of a machine share. `rank` is None for a torchrun agent, whose
+    number is `agent`. `step` is the step that ended (STEP), the number of steps that a checkpoint holds (RESTORE,
+    CHECKPOINT), or the step that did not begin (FAULT). `loss` and `digest` come with DONE: of the last step, and the
+    SHA-256 of the parameters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -148,7 +135,7 @@ class ElasticEvent(BaseModel):
 
 
 class ElasticRecord(BaseModel):
-    """One training run. `events` are in the order of time. Only outcome ok needs no reason."""
+    """`events` are in the order of time. Only outcome ok needs no reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -173,7 +160,7 @@ class ElasticRecord(BaseModel):
 
     @property
     def done(self) -> ElasticEvent | None:
-        """The event of rank 0 that has the last loss, or None if the run did not end."""
+        """Rank 0's event with the last loss, or None if the run did not end."""
         ends = [event for event in self.events if event.kind is EventKind.DONE and event.rank == 0]
         return ends[-1] if ends else None
 
@@ -182,12 +169,12 @@ ElasticLine = Annotated[bytes, "a line of JSON with its newline"]
 
 
 def to_elastic_line(record: ElasticRecord) -> ElasticLine:
-    """Return the record as a line with its newline."""
+    """The record as a line with its newline."""
     return record.model_dump_json(by_alias=True).encode() + b"\n"
 
 
 def parse_elastic_line(line: bytes) -> ElasticRecord:
-    """Read a record. Raise RecordLineError for any other line."""
+    """Raise RecordLineError for a line that is no record."""
     try:
         record = ElasticRecord.model_validate_json(line)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Files of time stamps: each process appends to a file of its own, and the parent merges them.
 
-A line is one write to an unbuffered file. The kernel has it when `write` returns, so SIGKILL loses no line. Only a
-crash of the whole machine could, and fsync after each step would change the step times that are measured.
+A line is one write to an unbuffered file, which the kernel has when `write` returns, so SIGKILL loses none. fsync,
+against a crash of the machine, would change the step times.
 """
 
 import os
@@ -15,8 +15,6 @@ from dpbench.elastic.elastic_record import ElasticEvent, EventKind
 
 
 class EventLog:
-    """The file of one process. `mark` appends an event with the time of the call."""
-
     def __init__(self, folder: Path, *, agent: int = 0, rank: int | None = None) -> None:
         self._agent, self._rank, self._pid = agent, rank, os.getpid()
         who = f"agent-{agent}" if rank is None else f"rank-{rank}"
@@ -34,7 +32,7 @@ class EventLog:
         digest: str | None = None,
         at_ns: int | None = None,
     ) -> None:
-        """Append an event. `at_ns` is an earlier time of `time.monotonic_ns`."""
+        """`at_ns` is an earlier time of `time.monotonic_ns`."""
         event = ElasticEvent(
             at_ns=time.monotonic_ns() if at_ns is None else at_ns,
             kind=kind,
@@ -51,13 +49,13 @@ class EventLog:
 
 
 def read_events(folder: Path) -> tuple[ElasticEvent, ...]:
-    """Return the events of all files of the folder in the order of time. A torn last line is left out."""
+    """All files' events in the order of time, without torn last lines."""
     lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines(keepends=True))
     return merged(parsed(lines))
 
 
 def parsed(lines: Iterable[bytes]) -> Iterable[ElasticEvent]:
-    """Yield the events of the lines. A process that was killed within a write leaves a line that is torn."""
+    """The lines' events, without a torn line, as a process leaves that was killed within a write."""
     for line in lines:
         try:
             yield ElasticEvent.model_validate_json(line)
@@ -67,5 +65,5 @@ def parsed(lines: Iterable[bytes]) -> Iterable[ElasticEvent]:
 
 
 def merged(events: Iterable[ElasticEvent]) -> tuple[ElasticEvent, ...]:
-    """Return the events in the order of time; those of one instant stay in the given order."""
+    """The events in the order of time; those of one instant stay in the given order."""
     return tuple(sorted(events, key=lambda event: event.at_ns))

@@ -17,7 +17,7 @@ _OWNER = "elastic.json"
 
 
 def claim_folder(folder: Path, settings: ElasticSettings) -> None:
-    """Make the folder ready for the checkpoints of these settings, and remove those of an earlier command.
+    """Remove the checkpoints of an earlier command.
 
     Raise WrongInputError, and change nothing, if the folder cannot be written or holds something else.
     """

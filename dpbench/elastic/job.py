@@ -1,4 +1,4 @@
-"""What the parent hands to the agent and to each worker of one training run, as a file of JSON."""
+"""What the parent hands to the agent and to each worker of one run, as a file of JSON."""
 
 import os
 from pathlib import Path
@@ -8,21 +8,20 @@ from pydantic import BaseModel, ConfigDict
 from dpbench.elastic.elastic_record import ElasticSettings, PlannedFault, RunScheme
 
 JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
-"""The environment variable with the path of the job's file."""
 AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
-"""The environment variable with the agent's number and its process id, as in ``0:4711``."""
+"""The agent's number and process id, as in ``0:4711``."""
 
 ENVIRONMENT_FILE = "environment.json"
-"""The file in the folder of events where rank 0 of an undisturbed run writes the machine's Environment."""
+"""The file, in the folder of events, in which rank 0 of an undisturbed run writes the machine's Environment."""
 LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
 """The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
 class ElasticJob(BaseModel):
-    """One training run. `faults` are those of this run. `checkpoints` and `events` are its folders.
+    """`faults`, and the folders `checkpoints` and `events`, are those of this run.
 
-    `nodes` is the number of agents. If agents may leave and join, `nodes` is their most, `least_nodes` their least,
-    and each has one worker. `is_host` is whether this agent holds the store of the rendezvous at `endpoint`.
+    If agents may leave and join, `nodes` is their most, `least_nodes` their least, and each has one worker. `is_host`
+    is whether this agent holds the store of the rendezvous at `endpoint`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,15 +40,14 @@ class ElasticJob(BaseModel):
 
     @property
     def ranks_per_node(self) -> int:
-        """The workers of one agent."""
         return self.settings.ranks // self.nodes if self.least_nodes is None else 1
 
 
 def read_job() -> ElasticJob:
-    """Return the job that the environment names."""
+    """The environment names the file."""
     return ElasticJob.model_validate_json(Path(os.environ[JOB_VARIABLE]).read_bytes())
 
 
 def fault_file(events: Path, fault: PlannedFault) -> Path:
-    """Return the file that a worker makes when the fault happens, so that it happens once."""
+    """A worker makes it when the fault happens, so that it happens once."""
     return events / f"fault-{fault.step}"

@@ -3,9 +3,8 @@
     fault     stop begins  stop ends    start begins     all ready      restored    caught up
       ├─ noticing ─┼─ stopping ─┼─ rendezvous ─┼──── start ────┼── restore ──┼─ redone ─┤
 
-A rank that leaves or joins is a fault too. A fault before step n means that n steps were done. An outage ends when rank
-0 has taken the last of them again, or has loaded a checkpoint of all n. Each part begins where the one before ends. So
-the parts of an outage add up to it, whatever the order of the stamps of several agents.
+An outage before step n ends when rank 0 has taken the last of the n steps again, or has loaded a checkpoint of all.
+Each part begins where the one before ends, so the parts add up to the outage.
 """
 
 from collections import Counter
@@ -19,26 +18,22 @@ _NS = 1e-9
 
 
 class OutagePart(StrEnum):
-    """A part of an outage, in the order of time."""
-
     NOTICING = "noticing"
     """Until the first agent begins to stop its workers."""
     STOPPING = "stopping"
-    """Until the last agent has stopped its workers, of those that stop before new ones start."""
+    """Until the last agent that stops before new workers start has stopped its own."""
     RENDEZVOUS = "rendezvous"
-    """Until the first agent starts new workers: the agents agree on who takes part."""
+    """Until the first agent starts new workers."""
     START = "start"
-    """Until the last worker has its process group and model. Further rounds are in it."""
+    """Until the last worker has its process group and model; further rounds included."""
     RESTORE = "restore"
     """Until the last rank has loaded the checkpoint."""
     REDONE = "redone"
-    """Until rank 0 has taken the steps again that were done before the fault."""
+    """Until rank 0 has redone the steps from before the fault."""
 
 
 @dataclass(frozen=True)
 class StampedSpan:
-    """What lies between two time stamps."""
-
     begin_ns: int
     end_ns: int
 
@@ -49,13 +44,10 @@ class StampedSpan:
 
 @dataclass(frozen=True)
 class Outage:
-    """What one fault cost.
-
-    `parts` lacks those whose end has no stamp: all that come after the end of a run that did not recover, and REDONE
-    if no step was done again. Time of a part that is lacking belongs to the next one. `span` is None if the run did not
-    catch up. `rounds` counts an agent's starts of its workers, for the agent with most.
-    `steps_per_s_before` and `steps_per_s_after` are rank 0's, checkpoints included, up to the neighbouring outages;
-    None for fewer than 3 steps.
+    """`parts` lacks those whose end has no stamp: after the end of a run that did not recover, and REDONE if no step
+    was done again. Their time belongs to the next part. `span` is None if the run did not catch up. `rounds` counts an
+    agent's starts of its workers, for the agent with most. `steps_per_s_before` and `steps_per_s_after` are rank 0's,
+    checkpoints included, up to the neighbouring outages; None for fewer than 3 steps.
     """
 
     fault: ElasticEvent
@@ -68,7 +60,7 @@ class Outage:
 
 
 def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
-    """Return an outage for each fault. `events` are those of one run, in the order of time."""
+    """One for each fault; `events` are those of one run, in the order of time."""
     faults = [index for index, event in enumerate(events) if event.kind is EventKind.FAULT]
     ends = [*faults[1:], len(events)] if faults else []
     found: list[Outage] = []
@@ -81,18 +73,16 @@ def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
 
 
 def steps_done(events: Sequence[ElasticEvent]) -> int:
-    """Return how many of the run's steps were done at least once."""
     return max((event.step + 1 for event in events if _is_step(event) and event.step is not None), default=0)
 
 
 def steps_kept(events: Sequence[ElasticEvent]) -> int:
-    """Return the steps that the newest complete checkpoint holds."""
     saved = [event.step or 0 for event in events if event.kind is EventKind.CHECKPOINT_END and event.rank == 0]
     return max(saved, default=0)
 
 
 def steps_per_s(events: Sequence[ElasticEvent]) -> float | None:
-    """Return rank 0's rate over these events, None for fewer than 3 steps."""
+    """Rank 0's rate over these events; None for fewer than 3 steps."""
     times_ns = [event.at_ns for event in events if _is_step(event)]
     if len(times_ns) < 3:
         return None
@@ -121,7 +111,6 @@ def _outage(
 
 
 def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent], done: int) -> int | None:
-    """Return when the run was again where the fault met it, or None."""
     if not restored:
         return None
     if restored[0].step == done:
@@ -132,7 +121,7 @@ def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent
 
 
 def _parts(fault: ElasticEvent, within: Sequence[ElasticEvent], redone_ns: int | None) -> dict[OutagePart, StampedSpan]:
-    """Return the parts whose ends have a stamp. A stamp before the begin of its part makes the part empty."""
+    """The parts whose ends have a stamp; empty if it is before the part's begin."""
     first: dict[EventKind, int] = {}
     last: dict[EventKind, int] = {}
     for event in within:

@@ -1,4 +1,4 @@
-"""The file of an elastic run's records: JSON Lines, each safe on disk before the next run begins."""
+"""JSON Lines, each safe on disk before the next run begins."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ from dpbench.text.outside import open_input
 
 @dataclass(frozen=True)
 class ElasticContents:
-    """The records of a file in the order of writing. `warnings` say which lines were left out."""
+    """Records in the order of writing; `warnings` say which lines were left out."""
 
     records: tuple[ElasticRecord, ...]
     warnings: tuple[str, ...] = ()
 
 
 def append_elastic(path: Path, record: ElasticRecord) -> None:
-    """Write one line and sync it. Raise StoreError."""
+    """Raise StoreError."""
     try:
         append_once(path, to_elastic_line(record), "a record")
     except OSError as error:
@@ -27,7 +27,7 @@ def append_elastic(path: Path, record: ElasticRecord) -> None:
 
 
 def read_elastic(path: Path) -> ElasticContents:
-    """Return the records. Lines that are none, such as a torn last one, are left out and named. Raise StoreError."""
+    """Lines that are no record, such as a torn last one, are left out and named. Raise StoreError."""
     records: list[ElasticRecord] = []
     warnings: list[str] = []
     try:

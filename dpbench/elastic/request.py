@@ -35,7 +35,7 @@ def elastic_settings(
     faults: str,
     plan: str | None,
 ) -> ElasticSettings:
-    """Return the settings; `plan` replaces the faults that are drawn. Raise WrongInputError for the first wrong one."""
+    """`plan` replaces the faults that are drawn. Raise WrongInputError for the first wrong option."""
     try:
         parse_workload(workload)
     except ValueError as error:
@@ -67,7 +67,7 @@ def elastic_settings(
 
 
 def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
-    """Build the user's own workload in a child. Raise WrongInputError if that fails; a built-in one is not built."""
+    """Raise WrongInputError if a user's factory does not build in a child; a built-in one is not built."""
     name = settings.workload
     if is_factory(name):
         error = ask_machine((name,), timeout_s=timeout_s).workload_errors[name]
@@ -76,7 +76,7 @@ def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
 
 
 def duration_s(field: str, text: str) -> float:
-    """Return the seconds of an option such as ``90s``. Raise WrongInputError with the field's name."""
+    """Seconds of an option such as ``90s``; raise WrongInputError with the field's name."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -94,7 +94,7 @@ def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def parse_kinds(text: str) -> tuple[FaultKind, ...]:
-    """Return the kinds of a text such as ``kill,oom,hang``. Raise WrongInputError."""
+    """The kinds in a text such as ``kill,oom,hang``; raise WrongInputError."""
     words = split_list(text) if text else []
     unknown = [word for word in words if word not in list(FaultKind)]
     if unknown:
@@ -103,7 +103,7 @@ def parse_kinds(text: str) -> tuple[FaultKind, ...]:
 
 
 def parse_plan(text: str) -> tuple[PlannedFault, ...]:
-    """Return the faults of a text such as ``kill@12:1,oom@30:0``, ordered by step. Raise WrongInputError."""
+    """The faults in a text such as ``kill@12:1,oom@30:0``, ordered by step; raise WrongInputError."""
     return tuple(sorted(map(_parse_fault, split_list(text)), key=lambda fault: fault.step))
 
 
@@ -119,11 +119,10 @@ def _parse_fault(word: str) -> PlannedFault:
 
 
 def draw_plan(seed: int, steps: int, ranks: int, kinds: Sequence[FaultKind]) -> tuple[PlannedFault, ...]:
-    """Return a fault of each kind, at a drawn step after the first and of a drawn rank.
+    """A fault of each kind, at a drawn step after the first and of a drawn rank.
 
-    The steps differ, and their order is that of the kinds. Equal arguments give equal plans in all versions of Python
-    (`random.Random` with an integer).
-    Raise WrongInputError if there are fewer steps than faults.
+    The steps differ, in the order of the kinds. Equal arguments give equal plans in all versions of Python
+    (`random.Random` with an integer). Raise WrongInputError if there are fewer steps than faults.
     """
     if len(kinds) > steps - 1:
         raise WrongInputError(
@@ -164,7 +163,6 @@ def check_plan(plan: Sequence[PlannedFault], steps: int, ranks: int, max_restart
 
 
 def _check_ranks(fault: PlannedFault, world: int) -> None:
-    """Raise WrongInputError if the fault cannot happen among `world` ranks."""
     if fault.rank >= world:
         raise WrongInputError(f"plan: {fault} has no rank {fault.rank}; allowed: ranks 0 to {world - 1}")
     if fault.kind is FaultKind.HANG and world == 1:

@@ -31,9 +31,9 @@ def run_elastic(
     keep: Callable[[ElasticRecord], None],
     say: Callable[[str], object],
 ) -> tuple[ElasticRecord, ...]:
-    """Train twice and return the records. `keep` gets each record as soon as its run has ended, `say` a line a stage.
+    """`keep` gets each record as soon as its run has ended, `say` a line a stage.
 
-    `timeout_s` is for one run. `checkpoints` is a claimed folder, or None for a temporary one. Without faults there is
+    `timeout_s` is for a run; `checkpoints` is a claimed folder, or None for a temporary one. Without faults there is
     one run.
     """
     with TemporaryDirectory(prefix="dpbench-elastic-") as own:
@@ -57,7 +57,6 @@ def run_elastic(
 
 @contextmanager
 def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[None]:
-    """Meanwhile say each fault once, when it has happened."""
     has_ended, left = Event(), list(job.faults)
 
     def watch() -> None:
@@ -78,7 +77,7 @@ def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[Non
 def train_once(
     job: ElasticJob, run: str, timeout_s: float, undisturbed: ElasticRecord | None, scratch: Path
 ) -> ElasticRecord:
-    """Train in new processes and return the record. An elastic run is judged by the `undisturbed` one.
+    """Train in new processes; the `undisturbed` run judges an elastic one.
 
     If SIGKILL ends this process, the folder `scratch` is removed.
     """
@@ -87,7 +86,7 @@ def train_once(
 
 
 def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path, events: Path) -> ElasticJob:
-    """Return the job of one run. The undisturbed one has no faults."""
+    """An undisturbed run's job has no faults."""
     has_agents = scheme is RunScheme.ELASTIC and settings.is_world_changed
     return ElasticJob(
         scheme=scheme,
@@ -120,9 +119,9 @@ def _recorded(job: ElasticJob, run: str, end: Exit, undisturbed: ElasticRecord |
 def elastic_outcome(
     end: Exit, job: ElasticJob, events: Sequence[ElasticEvent], undisturbed: ElasticRecord | None
 ) -> tuple[Outcome, str | None]:
-    """Return how a run ended, and why if it is not ok.
+    """How a run ended, and why if it is not ok.
 
-    An elastic run that does not end as the undisturbed one has a wrong result; see `why_other_end`.
+    An elastic run's other end is a wrong result; see `why_other_end`.
     """
     done = next((event for event in events if event.loss is not None and event.rank == 0), None)
     if end.timed_out_after_s is not None:

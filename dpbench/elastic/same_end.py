@@ -1,8 +1,8 @@
 """Does a disturbed run end as the undisturbed one did?
 
 At an unchanged number of ranks every sum is taken in the same order, so the loss and all parameters are equal to the
-last bit. Another number of ranks adds the gradients of the same samples in another order. So the loss may differ by
-rounding: in float64 by at most 1e-10, in float32 by at most 1e-4.
+last bit. Another number of ranks adds gradients in another order: the loss may differ, in float64 by at most 1e-10, in
+float32 by at most 1e-4.
 """
 
 from math import inf, isnan
@@ -13,7 +13,6 @@ _MOST_DIFFERENCE = {"float64": 1e-10, "float32": 1e-4}
 
 
 def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticSettings) -> str | None:
-    """Return why a run's last event is none that the undisturbed run's allows, or None if it is."""
     if is_same_to_the_bit(done, expected):
         return None
     difference = loss_difference(done, expected)
@@ -31,12 +30,11 @@ def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticS
 
 
 def is_same_to_the_bit(done: ElasticEvent, expected: ElasticEvent) -> bool:
-    """Return whether the loss and all parameters are equal."""
     return (done.loss, done.digest) == (expected.loss, expected.digest)
 
 
 def loss_difference(done: ElasticEvent, expected: ElasticEvent) -> float:
-    """Return by how much the losses differ; infinity if one is not a number."""
+    """The difference of the losses; infinity if one is not a number."""
     assert done.loss is not None
     assert expected.loss is not None
     difference = abs(done.loss - expected.loss)

@@ -1,6 +1,6 @@
-"""Measuring and counting a case in a child process.
+"""Measuring and counting a case in a child process, which imports torch.
 
-The process that measures imports torch; the parent process imports none of these files.
+The parent process imports none of these files.
 
     measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
     session.py            a step: model, batches, variant and optimizer of a case
@@ -10,15 +10,11 @@ The process that measures imports torch; the parent process imports none of thes
     undisturbed.py        the time of a step without waits that other processes cause
     phases.py             seconds of forward, backward, optimiser and their parts
     fairness.py           does a variant compute what the oracle computes?
-    threads.py            intra-op threads of a lane
-    memory.py             peaks of host and device memory; pinned batches
     environment.py        what must be equal before two records are compared
     gpu/                  telemetry and facts of NVIDIA GPUs, read with NVML
     ranks/                one process per device: the team of all ranks, the time of its collectives, its counters
 
     count_step.py         the exact counters of one step, from one of these:
-    python_calls.py           calls of Python functions
-    ranks/rank_counts.py      operators and collectives of a rank
     simulated_counts.py       operators, copies and allocations in a recording of simulated devices
     dependencies.py           how far such a recording overlaps communication with computation
 

@@ -1,7 +1,4 @@
-"""Time a user's step with pytest-benchmark.
-
-The number of rounds is fixed, and all devices are idle at both ends of each round.
-"""
+"""Time a user's step with pytest-benchmark."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -27,7 +24,7 @@ _BATCHES = 10
 
 
 class Pedantic(Protocol):
-    """The part of pytest-benchmark's fixture that is used here."""
+    """pytest-benchmark's fixture."""
 
     extra_info: dict[str, Any]
     stats: Any
@@ -49,8 +46,8 @@ def run_rounds(
     """Run the rounds, one step each, after `warmup_rounds` and when there are no `trials_left`.
 
     Return the last step's result, and the window of readings over the rounds. pytest-benchmark's timer stays the user's
-    choice. Each timed round waits for the devices at its end; the wait at its start is not timed. The number of rounds
-    is not calibrated: extra optimizer steps would change the model, and all ranks must take the same number.
+    choice. The number of rounds is fixed: extra optimizer steps would change the model, and all ranks must take the
+    same number.
     """
     now = make_clock(devices)
     window = Window(devices, telemetry_of(devices))
@@ -79,15 +76,14 @@ def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
 
 
 def _wait(now: Clock) -> None:
-    """Wait for the devices. This returns None, because pytest-benchmark passes a setup's result to the step."""
+    """Return None, because pytest-benchmark passes a setup's result to the step."""
     now()
 
 
 def figures_of(samples_s: Sequence[float]) -> Figures:
-    """Return the median and the minimum of `samples_s`, with their intervals.
+    """The median and the minimum of `LEAST_ROUNDS` samples or more, in the order of the rounds, with intervals.
 
-    There are `LEAST_ROUNDS` samples or more, in the order of the rounds. The minimum's interval is the range of the
-    minima of ten consecutive batches: how far it moves within the run.
+    The minimum's interval is the range of the minima of ten consecutive batches.
     """
     low, middle, high = interval_of_autocorrelated_median(np.array(samples_s))
     minima = [float(min(batch)) for batch in np.array_split(np.array(samples_s), _BATCHES)]
@@ -95,7 +91,6 @@ def figures_of(samples_s: Sequence[float]) -> Figures:
 
 
 def window_json(window: Window) -> dict[str, Any]:
-    """Return the window's readings as they are stored in pytest-benchmark's JSON."""
     return {
         "telemetry": {
             device: asdict(found) if isinstance(found, DeviceTelemetry) else found
@@ -108,7 +103,7 @@ def window_json(window: Window) -> dict[str, Any]:
 
 
 def counters_of(step: Callable[[], Any]) -> dict[str, int | None]:
-    """Take two more steps and return their counters.
+    """The counters of two more steps.
 
     Operators and FLOPs are those of the calling thread. Python calls include the threads that it starts.
     """

@@ -1,7 +1,5 @@
-"""The clock of a case, and a stopwatch for the phases of a step.
-
-A `Clock` reads the host's time once all devices of the case are idle. A `Stopwatch` sets marks inside a step: events in
-the devices' streams if the devices can time events, else readings of the clock.
+"""The clock of a case, and a stopwatch for parts of a step: events in the devices' streams if they can time events,
+else readings of the clock.
 """
 
 import time
@@ -11,16 +9,14 @@ from typing import Any, Protocol
 import torch
 
 Clock = Callable[[], float]
-"""Waits until every device of the case is idle, then returns the seconds since some fixed moment."""
+"""Waits until the case's devices are idle, then returns seconds since some fixed moment."""
 
 _TIMED_EVENTS = ("cuda", "xpu")
 
 
 def make_clock(devices: Sequence[torch.device]) -> Clock:
-    """Return a clock for these devices.
-
-    On the CPU alone it is `time.perf_counter` itself, at no further cost. It waits for all devices. Waiting for the
-    current device only, as torch.utils.benchmark does, would miss the work of the others.
+    """On the CPU alone the clock is `time.perf_counter` itself. Waiting for the current device only, as
+    torch.utils.benchmark does, would miss the work of the others.
     """
     waits = [_synchroniser(device) for device in dict.fromkeys(devices) if device.type != "cpu"]
     if not waits:
@@ -40,7 +36,7 @@ def _synchroniser(device: torch.device) -> Callable[[], None]:
 
 
 class Stopwatch(Protocol):
-    """Sets marks and returns the seconds between two of them. Call `between` once the devices are idle."""
+    """Call `between`, the seconds between two marks, once the devices are idle."""
 
     def mark(self, devices: Sequence[torch.device], /) -> Any: ...
 
@@ -48,7 +44,7 @@ class Stopwatch(Protocol):
 
 
 class ClockStopwatch:
-    """Marks are readings of the clock. Each mark waits until all devices of the case are idle."""
+    """Each mark waits until the case's devices are idle."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._now = make_clock(devices)
@@ -61,7 +57,7 @@ class ClockStopwatch:
 
 
 class EventStopwatch:
-    """Marks are events in the current streams of the devices. The time between two marks is the slowest device's."""
+    """Marks are events in the devices' current streams. The slowest device's time between two marks counts."""
 
     def mark(self, devices: Sequence[torch.device]) -> dict[torch.device, Any]:
         events = {}
@@ -76,7 +72,7 @@ class EventStopwatch:
 
 
 def make_stopwatch(devices: Sequence[torch.device]) -> Stopwatch:
-    """Return a stopwatch with events if all devices can time them, else one with the clock."""
+    """A stopwatch with events if all devices can time them, else with the clock."""
     if all(device.type in _TIMED_EVENTS for device in devices):
         return EventStopwatch()
     return ClockStopwatch(devices)

@@ -1,6 +1,4 @@
-"""The exact counters of one step. They are equal in every process.
-
-The third step is counted, because the first two fill caches.
+"""The exact counters of one step: the third, because the first two fill caches.
 
 sim:i   the recording of the simulated devices             simulated_counts.py, dependencies.py
 cpu     Python calls, of all lanes in one process           python_calls.py
@@ -58,11 +56,11 @@ class Extras:
 
 
 class _ForwardEndedError(Exception):
-    """Ends a step of which only the forward is counted."""
+    """Ends a step after its forward."""
 
 
 class Counted(NamedTuple):
-    """The counters of a case. There is a recording if its devices are simulated, and details if asked for."""
+    """A case's counters; a recording if its devices are simulated, and details if asked for."""
 
     counts: Counts
     recording: Recording | None = None
@@ -70,9 +68,8 @@ class Counted(NamedTuple):
 
 
 def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras = Extras()) -> Counted:
-    """Return the case's counters.
+    """The case's counters; simulated devices must have been started, and each rank calls this.
 
-    Simulated devices must have been started. With one process per device, each rank calls this.
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
@@ -99,10 +96,7 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
 
 
 def _counted(variant: VariantId) -> VariantId:
-    """Return the variant with sequential dispatch, unless the case names a dispatch.
-
-    By default `tuned` tries which dispatch is faster. A count must not depend on that.
-    """
+    """The variant with sequential dispatch, unless the case names one: what `tuned` finds faster must not matter."""
     is_open = "dispatch" in variant.name.parameters and "dispatch" not in variant.values
     return variant.with_parameters(dispatch="sequence") if is_open else variant
 
@@ -145,9 +139,9 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
 
 
 def _with_host_work(session: Session, counted: Counted) -> Counts:
-    """Take a further step and return the counts with its work on the host's tensors, and the turns of the recording.
+    """The counts with a further step's work on the host's tensors, and the recording's turns.
 
-    On simulated devices only the forward's are counted: the devices' own threads run the backward.
+    On simulated devices only the forward's: the devices' own threads run the backward.
     """
     counts, recorded = counted.counts, counted.recording
     is_cpu, work = session.placement.devices[0].type == "cpu", HostWork()
@@ -176,7 +170,6 @@ def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recordi
     peaks: list[dict[str, int]] = []
 
     def read_peaks() -> None:
-        """Append each device's peak since the last call."""
         peaks.append({f"sim:{device}": sim.max_memory_allocated(device) for device in devices})
         for device in devices:
             sim.reset_peak_memory_stats(device)
@@ -199,7 +192,6 @@ def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recordi
 
 
 def facts_of(base: nn.Module) -> ModelFacts:
-    """Return the facts about the model that no event shows."""
     sizes = tuple(parameter.nbytes for parameter in base.parameters())
     buffers = [buffer.nbytes for buffer in base.buffers()]
     return ModelFacts(
@@ -214,10 +206,7 @@ def facts_of(base: nn.Module) -> ModelFacts:
 
 @contextmanager
 def gradients_logged(base: nn.Module) -> Iterator[None]:
-    """Log a `GradientReady` each time that autograd has accumulated a gradient of the base.
-
-    A parameter whose gradient comes in parts has one event for each part; the last one counts.
-    """
+    """Log a `GradientReady` for each gradient of the base; of one in parts, the last event counts."""
 
     def log(position: int, parameter: Tensor) -> None:
         log_gradient(position, parameter.nbytes, parameter.device.index)

@@ -1,5 +1,3 @@
-"""Read the environment of this process: what must be equal before two records are compared."""
-
 import torch
 from torch import distributed as dist
 
@@ -9,7 +7,6 @@ from dpbench.records.record import Environment
 
 
 def read_environment() -> Environment:
-    """Return the environment of this process."""
     gpus = _gpus()
     facts = read_gpu_facts(uuids_of(gpus)) if gpus else GpuFacts()
     of_torch = {
@@ -26,7 +23,7 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> list[torch.device]:
-    """Return all GPUs that torch can use, also those that the case does not use. Simulated devices are not GPUs."""
+    """All GPUs, also those that the case does not use; simulated devices are not GPUs."""
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():
@@ -35,7 +32,7 @@ def _gpus() -> list[torch.device]:
 
 
 def nccl_version() -> str | None:
-    """Return the version of torch's NCCL, built in or loaded, or None if torch has none."""
+    """The version of torch's NCCL, built in or loaded; None without."""
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())

@@ -1,7 +1,6 @@
-"""Compare a variant's gradients with those of the oracle.
+"""Compare a variant's gradients with those of the plain module, run chunk by chunk.
 
-The oracle is the plain module, run chunk by chunk. It does not run the whole batch at once. With batch norm that would
-be another computation, because each chunk has statistics of its own.
+The whole batch at once would be another computation with batch norm: each chunk has its own statistics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,24 +20,22 @@ from dpbench.measure.session import Session, build_model, device_of, draw_batch,
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
-"""The largest relative error that rounding explains. Sums run in another order, and batch norm amplifies the error."""
+"""Largest relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
 
 HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
-"""The same if a hook of DistributedDataParallel sends gradients in a coarser type: of 11 or 8 significant bits."""
+"""The same if a DistributedDataParallel hook sends gradients with 11 or 8 significant bits."""
 
 
 def tolerance_of(case: Case) -> float:
-    """Return the largest relative error that rounding explains in this case."""
     hook = str(case.variant.values.get("hook", "none"))
     return max(TOLERANCE[case.dtype], HOOK_TOLERANCE[hook])
 
 
 def error_against_oracle(session: Session) -> float:
-    """Return the relative error of one step's gradients (`infer`: outputs), taken when the scheme is settled.
+    """The relative error of one step's gradients (`infer`: outputs), taken when the scheme is settled.
 
-    What is timed is the settled scheme, and some schemes compute in another way then, such as by CUDA graphs. The
-    session must be new. It cannot be measured afterwards, because its model has lost its dropout. All ranks must call
-    this. Raises NotSettledError.
+    Some schemes compute in another way then, such as by CUDA graphs. The session must be new, and cannot be timed
+    afterwards: its model has lost its dropout. All ranks must call this. Raises NotSettledError.
     """
     case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])
@@ -67,7 +64,7 @@ def _copy_buffers(base: nn.Module, oracle: nn.Module) -> None:
 
 
 def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:
-    """Return the loss that the variant must minimise on a global batch: of the plain module, chunk by chunk."""
+    """The plain module's loss on a global batch, chunk by chunk: 0-dim."""
     workload, placement, count = session.workload, session.placement, session.variant.micro_batches
     if not session.variant.per_rank:
         losses = [
@@ -88,7 +85,7 @@ def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:
 
 
 def _outputs_together(oracle: nn.Module, chunks: Sequence[Batch]) -> list[Any]:
-    """Run the chunks as one batch, so that batch norm sees all of them. Return the output of each."""
+    """Each chunk's output, run as one batch, so that batch norm sees all of them."""
     joined = Batch(
         tuple(torch.cat(column) for column in zip(*(chunk.inputs for chunk in chunks), strict=True)),
         torch.cat([chunk.target for chunk in chunks]),
@@ -99,13 +96,12 @@ def _outputs_together(oracle: nn.Module, chunks: Sequence[Batch]) -> list[Any]:
 
 
 def _chunks(batch: Batch, lanes: int) -> list[Batch]:
-    """Return the chunks that scatter makes with `Tensor.chunk`. There may be fewer than lanes."""
     columns = [t.chunk(lanes) for t in (*batch.inputs, batch.target)]
     return [Batch(tuple(row[:-1]), row[-1]) for row in zip(*columns, strict=True)]
 
 
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
-    """Run each chunk with the same parameters. Each starts with the buffers from before the first chunk."""
+    """Each chunk starts with the buffers from before the first one."""
     device = next(oracle.parameters()).device
     return [
         functional_call(
@@ -124,13 +120,13 @@ def _loss(workload: Workload, output: Any, target: Tensor) -> Tensor:
 
 
 def _gradients(model: nn.Module) -> list[Tensor]:
-    """Return one dense gradient for each parameter. The gradient of an unused parameter, None, becomes zeros."""
+    """One dense gradient for each parameter; zeros for an unused one."""
     found = [(p, p.grad) for p in model.parameters() if p.requires_grad]
     return [torch.zeros_like(_whole(p)) if grad is None else _whole(grad).to_dense() for p, grad in found]
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """Return the tensor itself, or all parts of one that is sharded over the ranks. All ranks must call this."""
+    """The tensor, or all parts of one that is sharded over the ranks, which must all call this."""
     gather = getattr(tensor, "full_tensor", None)  # a DTensor has it; importing its module takes a second
     return tensor if gather is None else gather()
 
@@ -140,9 +136,7 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest relative error of any tensor.
-
-    It is the norm of the difference divided by the norm of the expected tensor. The denominator is at least a
+    """The largest norm of a tensor's difference divided by the norm of the expected one. The denominator is at least a
     thousandth of the largest norm, so that tiny tensors do not dominate. The result is infinite if shapes differ or a
     number is not finite.
     """

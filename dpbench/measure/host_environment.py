@@ -1,5 +1,3 @@
-"""The environment of a process without torch: the host's part of it."""
-
 import platform
 import socket
 import sys
@@ -12,7 +10,7 @@ from dpbench.records.record import Environment
 
 
 def host_environment() -> Environment:
-    """Return the environment of this process without its GPUs. torch's version is the installed one, or ``none``."""
+    """The environment without GPUs; torch's version is the installed one, or ``none``."""
     limits = read_limits()
     commit, dirty = commit_of(Path(dpbench.__file__).parent)
     return Environment(
@@ -41,6 +39,5 @@ def _torch_version() -> str:
 
 
 def _has_gil() -> bool:
-    """Return whether the interpreter has its lock. Before Python 3.13 it always has."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     return is_enabled is None or is_enabled()

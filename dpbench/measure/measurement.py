@@ -1,5 +1,3 @@
-"""One case measured: its samples, and the metrics beside them."""
-
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -32,27 +30,27 @@ T = TypeVar("T")
 _WARMUP_SHARE = 1 / 3
 """Seconds of warm-up for each second of samples, at most; more until the scheme is settled."""
 _ACCELERATOR_WARMUP_S = 0.5
-"""From when the scheme is settled: the clocks of a GPU rise while it works."""
+"""The warm-up after the scheme is settled: a GPU's clocks rise while it works."""
 
 
 class WrongResultError(Exception):
-    """The variant does not compute what the oracle computes, so its times mean nothing."""
+    """The variant's times mean nothing, because it does not compute what the oracle computes."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The seconds of each sample, in order, and the metrics of the case."""
+    """The seconds of each sample, in order, and the case's metrics."""
 
     samples_s: tuple[float, ...]
     metrics: Metrics
 
 
 def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
-    """Warm the case up, sample it for about `sampling_s` seconds, then compare it with the oracle.
+    """Warm the case up, sample it for about `sampling_s` seconds, compare it with the oracle.
 
-    There are always the least samples of `stats/least_samples.py`, unless they would take longer than `MOST_S`.
-    `connect` takes the case's devices and returns the team of its processes. With one process per device, each of them
-    calls `measure`. Raises NotSettledError, WrongResultError, and errors of the case itself.
+    There are always the least samples (`stats/least_samples.py`), unless they would take longer than `MOST_S`.
+    `connect` returns the team of the processes of its devices, each of which calls this. Raises NotSettledError,
+    WrongResultError, and errors of the case itself.
     """
     workload = resolve(case.workload, case.data)
     team = connect(case.devices)
@@ -109,10 +107,6 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
 
 
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
-    """Merge the entries of all ranks. All ranks must call this.
-
-    If ranks share a device, the last rank's entry counts.
-    """
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
 

@@ -1,4 +1,4 @@
-"""Peaks of host and device memory, pinned host memory, and a setting of glibc that saves page faults."""
+"""Peaks of host and device memory, pinned memory, and a setting of glibc that saves page faults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch import Tensor
 from dpbench.records.readings import Reading
 
 _BLOCK_BYTES = 31 * 2**20
-"""Just below the limit of 32 MiB on 64-bit machines. After it is freed, twice as much stays with the process."""
+"""Just below the limit of 32 MiB on 64-bit machines; once freed, twice as much stays with the process."""
 _PINNED = ("cuda",)
 
 
@@ -18,28 +18,26 @@ def settle_host_memory() -> None:
     """Make glibc keep freed host memory in the process, as it does in a larger program.
 
     glibc returns the free end of the heap to the kernel once it is longer than a threshold, at first 128 KiB. The next
-    step then takes it again page by page: 1,200 page faults, for some schemes 5 % of a step and for others none. The
-    threshold grows with the largest block that was mapped by itself and freed, up to a limit (mallopt(3),
-    M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what the process did before. A training script that
-    has read its data has high thresholds too. The block is never written, so it costs no memory.
+    step then takes it again by page faults. The threshold grows with the largest block that was mapped by itself and
+    freed, up to a limit (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what ran before. The
+    block is never written, so it costs no memory.
     """
     torch.empty(_BLOCK_BYTES, dtype=torch.uint8)
 
 
 def ready_for_copies(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the host tensor in memory from which copies to `device` need no wait of the host.
+    """The host tensor in memory from which copies to `device` need no wait: pinned memory for CUDA.
 
-    That is pinned memory for CUDA. From other memory even a non-blocking copy may stall the host until the device's
-    stream is idle (CUDA Runtime API, "API synchronization behavior"). For other devices the tensor is returned as it
-    is.
+    From other memory even a non-blocking copy may stall the host until the device's stream is idle (CUDA Runtime API,
+    "API synchronization behavior").
     """
     return tensor.pin_memory() if device.type in _PINNED else tensor
 
 
 def peak_rss_bytes() -> int:
-    """Return the peak of host memory of this process plus that of each of its descendants.
+    """The peak of host memory of this process plus those of its descendants.
 
-    The peaks may be from different moments. A page that several processes share counts in each of them.
+    The peaks may be from different moments, and shared pages count in each process.
     """
     this = psutil.Process()
     return sum(map(_peak_of_process_bytes, (this, *this.children(recursive=True))))
@@ -53,9 +51,9 @@ def _peak_of_process_bytes(process: psutil.Process) -> int:
 
 
 def peak_in_status_bytes(status: str) -> int:
-    """Return the peak in a /proc/PID/status text; 0 for a zombie, which has no memory.
+    """The peak in a /proc/PID/status text; 0 for a zombie.
 
-    getrusage's ru_maxrss is not used: a process inherits it from the process that called exec (getrusage(2), BUGS).
+    getrusage's ru_maxrss would include that of the process that called exec (getrusage(2), BUGS).
     """
     for line in status.splitlines():
         if line.startswith("VmHWM:"):
@@ -70,15 +68,12 @@ def reset_device_peaks(devices: Sequence[torch.device]) -> None:
 
 
 def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """Return for each device the peak of memory in tensors since the last reset."""
+    """For each device the peak of memory in tensors since the last reset."""
     return {str(device): _peak(device, "max_memory_allocated") for device in dict.fromkeys(devices)}
 
 
 def peak_reserved_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """Return for each device the peak of memory that its allocator had reserved.
-
-    The peak is that since the last reset. Memory that the allocator keeps for later tensors is included.
-    """
+    """For each device the peak of memory that its allocator had reserved, since the last reset."""
     return {str(device): _peak(device, "max_memory_reserved") for device in dict.fromkeys(devices)}
 
 

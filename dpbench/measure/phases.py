@@ -1,20 +1,17 @@
-"""The seconds of each phase of a step.
-
-They come from extra steps after the timed ones, so they cost no sample.
+"""The seconds of each phase of a step, from extra steps after the timed ones.
 
     forward    zero_grad, the variant's forward and the loss         parts: scatter, replicate, parallel_apply, gather,
                                                                      loss
     backward   from the loss to the last gradient                    part: reduce
     optimiser  the optimizer's step
 
-The first four parts are the variant's methods of these names, if it has them. `loss` begins when the variant's forward
-ends, so it includes the copy of the target. `reduce` is the time of the autograd nodes that sum the lanes' gradients
-into the base's. A node's time goes from the arrival of its gradients to its sums. Part of it may run at the same time
-as other nodes; the figure does not show how much.
+The first four parts are the variant's methods of these names. `loss` begins when the variant's forward ends, so it
+includes the copy of the target. `reduce` is the time of the autograd nodes that sum the lanes' gradients, from a node's
+gradients to its sums. A part of it may run beside other nodes; the figure does not show how much.
 
-On devices with timed events a phase is the time between two events in the current stream, and the slowest device
-counts. Work on another stream shows when the current stream waits for it. On other devices the clock is read with the
-devices idle: phases that overlap in a timed step run one after the other here.
+On devices with timed events the slowest device counts, and work on another stream shows when the current stream waits
+for it. On others the clock is read with the devices idle, so phases that overlap in a timed step run one after the
+other here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,21 +33,18 @@ TRAINING = ("loss", "backward", "reduce", "optimiser")
 PHASES = ("forward", *STEPS_OF_VARIANT, *TRAINING)
 
 _IN_GRAPHS = ("replicate", "parallel_apply", "gather")
-"""Methods that a wrapper with CUDA graphs does not call, or that it must call as its own for the graphs to run."""
+"""Methods that a wrapper with CUDA graphs does not call, or must call as its own."""
 _WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
 _SHARE, _MOST_STEPS = 0.05, 10
 
 
 def steps_worth(step_s: float, sampling_s: float) -> int:
-    """Return the number of steps to take for the phases. All ranks get the same number, as they have equal samples."""
+    """The number of steps for the phases, equal in all ranks, as their samples are."""
     return max(1, min(_MOST_STEPS, round(_SHARE * sampling_s / step_s)))
 
 
 def phases_of(session: Session, steps: int) -> dict[str, float | str]:
-    """Return for each of `PHASES` its seconds, or the reason why it has none.
-
-    The seconds are the median over `steps` more steps of the session.
-    """
+    """For each of `PHASES` its seconds, the median over `steps` more steps, or the reason for none."""
     devices, mode = session.placement.devices, session.case.mode
     watch, idle = make_stopwatch(devices), make_clock(devices)
     taken = []
@@ -87,8 +81,6 @@ def _why_none(phase: str, mode: Mode, *, has_graphs: bool) -> str:
 
 
 class _Spans:
-    """The begin and end marks of one step, for each phase."""
-
     def __init__(self, watch: Stopwatch, devices: Sequence[torch.device]) -> None:
         self._watch, self._devices = watch, devices
         self._begun: dict[str, Any] = {}
@@ -105,7 +97,7 @@ class _Spans:
             self.end(phase)
 
     def watch_reduction(self, loss: Tensor) -> None:
-        """Mark begin and end of each reduction node, in its own thread, on the base's device."""
+        """Mark each reduction node in its own thread, on the base's device."""
         for node in reduction_nodes(loss):
             self._watch_node(node, self._done.setdefault("reduce", []))
 
@@ -119,8 +111,6 @@ class _Spans:
 
 
 class StepObserver(Protocol):
-    """What `observe_step` calls at the edges of a step's phases, and with the loss before its backward."""
-
     def begin(self, phase: str) -> None: ...
     def end(self, phase: str) -> None: ...
     def end_open(self) -> None: ...
@@ -128,7 +118,7 @@ class StepObserver(Protocol):
 
 
 def observe_step(session: Session, spans: StepObserver) -> None:
-    """Take one step with marks at the edges of its phases. Then restore the session and its variant."""
+    """Take one step with marks at the edges of its phases, then restore the session."""
 
     def enter(phase: Phase) -> None:
         spans.end_open()
@@ -169,7 +159,6 @@ def _spanned(name: str, spans: StepObserver) -> Callable[..., Any]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Call the owner's method through `around`, by an attribute of this one instance."""
     method = getattr(owner, name)
     vars(owner)[name] = lambda *args: around(method, *args)
     try:
@@ -179,7 +168,7 @@ def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[Non
 
 
 def reduction_nodes(loss: Tensor) -> list[Node]:
-    """Return the nodes of a data-parallel wrapper that write the base's gradients."""
+    """The nodes of a data-parallel wrapper that write the base's gradients."""
     found: list[Node] = []
     seen: set[Node | None] = {None}
     waiting = [loss.grad_fn]

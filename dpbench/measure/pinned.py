@@ -1,7 +1,6 @@
-"""Let the wrapper's default dispatch choose a given way of calling the replicas.
+"""Let the wrapper's default dispatch choose a given way, by the times that its trials get.
 
-Each trial gets the time that makes it choose so. All else of the default dispatch stays in later steps: what it
-examines at each call, and its watchdog.
+All else of it stays: what it examines at each call, and its watchdog.
 """
 
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ _PLACES = ("dpbench.parallel.dispatch", "dpbench.parallel.dispatch.autotune")  #
 
 
 def autotuner() -> Any | None:
-    """Return the wrapper's class that chooses a way by times; None if this commit has no such class."""
+    """The wrapper's class that chooses a way by times; None if this commit has none."""
     for place in _PLACES:
         with suppress(ImportError, AttributeError):
             tuner = import_module(place).Autotuner
@@ -23,9 +22,9 @@ def autotuner() -> Any | None:
 
 @contextmanager
 def pinned(way: str) -> Iterator[list[str]]:
-    """Within the block, trials choose `way`, or by their times if it is empty. Yield the choices made so far.
+    """Trials choose `way`, or by their times if it is empty; yields the choices so far.
 
-    A commit without such an autotuner chooses by itself, and the list stays empty.
+    Without an autotuner the list stays empty.
     """
     tuner, chosen = autotuner(), list[str]()
     if tuner is None:

@@ -1,5 +1,3 @@
-"""One step under torch.profiler, with marks at the edges of its phases."""
-
 import json
 import tempfile
 import time
@@ -26,9 +24,9 @@ _WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
 
 @dataclass(frozen=True)
 class Profile:
-    """What torch.profiler exports as a Chrome trace, and the seconds of steps without a profiler.
+    """torch.profiler's Chrome trace, and the seconds of steps without a profiler.
 
-    `reduction_nodes` are the names of the autograd nodes that sum the lanes' gradients.
+    `reduction_nodes` are names of the autograd nodes that sum the lanes' gradients.
     """
 
     content: Mapping[str, Any]
@@ -37,9 +35,9 @@ class Profile:
 
 
 def profile_step(case: Case, mark: str, step_mark: str) -> Profile:
-    """Return some profiled steps of the case, after warm-up. Raise WorkloadError.
+    """Raise WorkloadError.
 
-    Each step is within a mark `mark` + `step_mark`, and each of its phases within `mark` + its name.
+    Each step is within a mark `mark` + `step_mark`, each phase within `mark` + its name.
     """
     torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
     session = open_session(case)
@@ -63,7 +61,6 @@ def _step_s(session: Session, idle: Clock) -> float:
 
 
 def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[str, Any]:
-    """Return the profiler's Chrome trace of marked steps, after one that warms the profiler."""
     activities = [ProfilerActivity.CPU]
     if any(device.type == "cuda" for device in session.placement.devices):
         activities.append(ProfilerActivity.CUDA)
@@ -84,8 +81,6 @@ def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[
 
 
 class _Marks:
-    """Marks the phases in the profile. The name of each mark begins with `mark`."""
-
     def __init__(self, mark: str) -> None:
         self._mark = mark
         self._open: dict[str, AbstractContextManager[object]] = {}
@@ -106,8 +101,6 @@ class _Marks:
 
 
 class _ReductionNodes(_Marks):
-    """Keeps the names of the nodes that sum gradients, and marks nothing."""
-
     def __init__(self, mark: str) -> None:
         super().__init__(mark)
         self.names: list[str] = []

@@ -1,5 +1,3 @@
-"""The number of Python functions that a step calls, and of Python lines that it executes."""
-
 import itertools
 import os
 import sys
@@ -19,8 +17,6 @@ NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_fil
 
 
 class _ByPhase:
-    """A counter for each phase."""
-
     def __init__(self) -> None:
         self._counters: dict[Phase, Iterator[int]] = {}
         self._current: Iterator[int] = itertools.count()
@@ -32,16 +28,13 @@ class _ByPhase:
         next(self._current)  # one C call, so that no thread's count is lost
 
     def by_phase(self) -> dict[Phase, int]:
-        """Return the counts. Call it once, after the block: each call adds one to each counter."""
+        """Call it once, after the block: each call adds one to each counter."""
         return {phase: next(counter) for phase, counter in self._counters.items()}
 
 
 class PythonCalls(_ByPhase):
-    """Within the block, count the calls of Python functions by phase.
-
-    This thread counts, and so do the threads that it starts. Resuming a generator is a call too, as it is for the
-    interpreter. A call of a C function is not. Frames of the harness, of the module `threading` and of weak sets do not
-    count. Neither do threads that existed before the block.
+    """This thread and those that it starts count by phase. Resuming a generator is a call, as it is for the
+    interpreter. Frames of the harness, of `threading` and weak sets do not count, nor threads from before the block.
     """
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
@@ -59,9 +52,9 @@ class PythonCalls(_ByPhase):
 
 
 class PythonLines(_ByPhase):
-    """Within the block, count the executed lines of Python by phase, in the frames that `PythonCalls` counts.
+    """Executed lines by phase, in the frames that `PythonCalls` counts.
 
-    Each turn of a loop counts, also of one that calls nothing and is written in one line.
+    Each turn of a loop counts, also of one in one line.
     """
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Warm up, then take samples. A sample is the time of one step, or of several without a wait between them.
+"""A sample is the time of one step, or of several without a wait between them.
 
-The time of all samples is the window; memory and telemetry are read at its edges.
+The window is the time of all samples; memory and telemetry are read at its edges.
 """
 
 import gc
@@ -20,9 +20,7 @@ from dpbench.records.readings import DeviceTelemetry, Reading
 
 
 class Window:
-    """Memory peaks and telemetry of one process, over the window.
-
-    Call `begin` and `end` with the devices idle. The readings exist after `end`. They are by device, except
+    """Call `begin` and `end` with the devices idle; the readings exist afterwards. They are by device, except
     `peak_rss_bytes`.
     """
 
@@ -39,7 +37,6 @@ class Window:
         self._telemetry.begin()
 
     def end(self, steps: int) -> None:
-        """Read the second edge. `steps` is the number of steps in the window."""
         self.telemetry = self._telemetry.end(steps)
         self.peak_device_bytes = peak_device_bytes(self._devices)
         self.peak_reserved_bytes = peak_reserved_bytes(self._devices)
@@ -48,10 +45,10 @@ class Window:
 
 @dataclass(frozen=True)
 class Samples:
-    """The result of `sample`. `times_s` and `skew_s` have one entry per sample, in order.
+    """`times_s`, the slowest rank's seconds for the sample's steps, and `skew_s` have one entry per sample, in order.
 
-    `times_s` are the slowest rank's seconds for all steps of the sample. `skew_s` is the slowest rank's time less the
-    fastest's. `lag_s` is the median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
+    `skew_s` is the slowest rank's time less the fastest's. `lag_s` is the median of this rank's time less the
+    fastest's. `stopped_by` is ``interval`` or ``budget``.
     """
 
     times_s: tuple[float, ...]
@@ -68,9 +65,9 @@ def settle(
     max_s: float = 0.0,
     clock: Clock = time.perf_counter,
 ) -> float:
-    """Warm up: take two steps or more, until the scheme has no trials left and its times are steady, or for `max_s`.
+    """Take two steps or more, until the scheme has no trials left and its times are steady, or for `max_s`.
 
-    Return the seconds of the last step. Raises NotSettledError.
+    Return the last step's seconds. Raises NotSettledError.
     """
     warmup, begin_s, step_s = WarmUp(max_s=max_s, trials_left=trials_left), clock(), 0.0
     while not warmup.done:
@@ -92,11 +89,11 @@ def sample(
     window: Window,
     steps_per_sample: int = 1,
 ) -> Samples:
-    """Take steps until `warmup` is done, then take samples until `rule` stops.
+    """Take steps until `warmup` is done, then samples until `rule` stops; both get the seconds of `steps_per_sample`
+    steps.
 
-    Both rules get the seconds of `steps_per_sample` steps. The devices are idle before and after these, and nothing
-    waits for them in between. So the host may issue a step while the devices compute an earlier one. All ranks must
-    call this. They take the same number of steps, because the rules get the same numbers in each rank.
+    Nothing waits for the devices between these steps, so the host may issue a step while they compute an earlier one.
+    All ranks must call this.
     """
     begin_s = clock()
     while not warmup.done:
@@ -123,7 +120,6 @@ def sample(
 def _timed(
     step: Callable[[], object], steps: int, clock: Clock, team: Team, begin_s: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """Take the steps of one sample. Return this rank's seconds, and the team's (slowest, skew, elapsed)."""
     team.line_up()
     start_s = clock()
     for _ in range(steps):

@@ -23,9 +23,9 @@ _POOL_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """Where one process of a case runs: its devices, its `rank`, and the number of `ranks`.
+    """One process's devices, its `rank`, and the number of `ranks`.
 
-    With one process per device, each rank has one of the case's devices. Otherwise the only rank has all of them.
+    With one process per device, each rank has one device; otherwise the only rank has all.
     """
 
     devices: tuple[torch.device, ...]
@@ -35,19 +35,17 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A part of a process's batch, and its share of the batch's items."""
+    """A part of a process's batch, and its share of the items."""
 
     batch: Batch
     weight: float
 
 
 class Session:
-    """A case prepared for steps, in one process.
-
-    `base` is the model, and `scheme` is the variant's forward around it. Batches are drawn beforehand and wait in host
-    memory, pinned if the devices are CUDA's, as from a DataLoader with `pin_memory=True`. Their copies to the devices
-    are part of the step. `step` takes one step, of training or inference. It calls
-    its argument `enter` with each phase that begins. With several micro-batches, each has its own forward and backward.
+    """`base` is the model, `scheme` the variant's forward around it. Batches are drawn beforehand and wait in host
+    memory, pinned for CUDA, as from a DataLoader with `pin_memory=True`. Their copies to the devices are part of the
+    step. `step` takes one step, of training or inference, and calls `enter` with each phase that begins. With several
+    micro-batches, each has its own forward and backward.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
@@ -62,12 +60,12 @@ class Session:
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
     def trials_left(self) -> int | None:
-        """Return how many further steps the scheme uses for trials; None if it does not say."""
+        """Further steps that the scheme uses for trials; None if it does not say."""
         with torch.set_grad_enabled(self.case.mode is Mode.TRAIN):
             return self.variant.trials_left(self.scheme)
 
     def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
-        """Take one training step. Return its loss, 0-dim, on the device of the output."""
+        """Return the loss, 0-dim, on the output's device."""
         micro_batches = next(self._batches)
         enter(Phase.FORWARD)
         self._optimizer.zero_grad()
@@ -77,7 +75,6 @@ class Session:
         return loss
 
     def _infer(self, enter: Callable[[Phase], object] = lambda _: None) -> Any:
-        """Run one forward under no_grad and return its output."""
         enter(Phase.FORWARD)
         with torch.no_grad():
             return self.forward(next(self._batches)[0].batch)
@@ -85,9 +82,9 @@ class Session:
     def add_gradients(
         self, micro_batches: Sequence[MicroBatch], enter: Callable[[Phase], object] = lambda _: None
     ) -> Tensor:
-        """Run forward and backward of each micro-batch. Return the loss of all, 0-dim and detached.
+        """Run forward and backward of each micro-batch; return the loss of all, 0-dim and detached.
 
-        The gradients are reduced in the last backward. The caller has entered the first forward.
+        The last backward reduces the gradients; the caller has entered the first forward.
         """
         *earlier, last = micro_batches
         losses = []
@@ -119,10 +116,9 @@ class Session:
 
 
 def open_session(case: Case, rank: int = 0, ranks: int = 1, *, workload: Workload | None = None) -> Session:
-    """Return the session of one process of the case. Set torch's thread count before the call.
+    """One process's session; set torch's thread count before the call.
 
-    With one process per device the session is that of `rank`, one of `ranks`. `workload` is the case's workload if the
-    caller has resolved it already; then a user's factory is not called again. Raises WorkloadError.
+    Pass a `workload` that is resolved already, so that a user's factory is called once. Raises WorkloadError.
     """
     variant = variant_of(case.variant)
     if workload is None:
@@ -136,20 +132,20 @@ def _placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPl
 
 
 def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
-    """Return the case's model on `device`. For equal seeds it is equal in every process."""
+    """For equal seeds the model is equal in every process."""
     torch.manual_seed(case.seed)
     return workload.model().to(device=device, dtype=getattr(torch, case.dtype))
 
 
 def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Batch:
-    """Return the next global batch, in host memory, with floating inputs in the case's dtype."""
+    """The next global batch, in host memory, with floating inputs in the case's dtype."""
     batch = workload.batch(case.batch, generator)
     dtype = getattr(torch, case.dtype)
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
 
 
 def share_of(batch: Batch, placement: RankPlacement) -> Batch:
-    """Return the rank's items of a global batch. Each rank gets at least one if the batch has enough items."""
+    """The rank's items of a global batch: at least one, if there are enough."""
     if placement.ranks == 1:
         return batch
 
@@ -160,7 +156,7 @@ def share_of(batch: Batch, placement: RankPlacement) -> Batch:
 
 
 def micro_batches_of(batch: Batch, count: int) -> tuple[MicroBatch, ...]:
-    """Return `count` micro-batches, or as many as the batch has items. Their weights sum to 1."""
+    """`count` micro-batches, or as many as the batch has items; their weights sum to 1."""
     if count == 1:
         return (MicroBatch(batch, 1.0),)
     items = len(batch.target)
@@ -171,12 +167,12 @@ def micro_batches_of(batch: Batch, count: int) -> tuple[MicroBatch, ...]:
 
 
 def device_of(output: Any, default: torch.device) -> torch.device:
-    """Return the device of an output's first tensor, or `default` if it has none."""
+    """The device of the first tensor, or `default` without one."""
     return next((leaf.device for leaf in torch.utils._pytree.tree_leaves(output) if isinstance(leaf, Tensor)), default)
 
 
 def _pool(case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> list[tuple[MicroBatch, ...]]:
-    """Return the rank's batches to cycle through: enough for varied data, few enough for memory."""
+    """Batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))

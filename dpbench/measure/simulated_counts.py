@@ -1,5 +1,3 @@
-"""Counters of one step, from a recording of simulated devices."""
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -10,7 +8,7 @@ from dpbench.records.recording import RecordedEvent as Event
 
 
 def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int]]) -> dict[Phase, PhaseCounts]:
-    """Return the counters of each phase. `peaks_bytes` has for each mark of a phase the peak memory by device."""
+    """`peaks_bytes` has for each mark of a phase the peak memory by device."""
     events_of = events_by_phase(recording)
     marks = [Phase(event.name) for event in recording.events if isinstance(event, Mark)]
     peaks = defaultdict[Phase, list[Mapping[str, int]]](list)
@@ -23,7 +21,7 @@ def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int
 
 
 def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
-    """Return the events that follow the marks of each phase, in program order."""
+    """The events after the marks of each phase, in program order."""
     found: dict[Phase, list[Event]] = {}
     current: list[Event] = []
     for event in recording.events:
@@ -35,7 +33,7 @@ def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
 
 
 def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> PhaseCounts:
-    """Return the counters of one phase, from its events and its peak memory by device."""
+    """`peak_bytes` is by device."""
     operators = [event for event in events if isinstance(event, Operator)]
     copies = [event for event in events if isinstance(event, Copy)]
     return PhaseCounts(
@@ -50,20 +48,18 @@ def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> Phase
 
 
 def turns_of(events: Sequence[Event]) -> int:
-    """Return how often the host's work goes on in another thread, as between interleaved lanes."""
     threads = [event.thread for event in events if isinstance(event, ON_THREADS)]
     return sum(one != other for one, other in pairwise(threads))
 
 
 def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """Yield each name and number of calls, zeros too, so that a first call is a change."""
+    """Names and numbers of calls, zeros too, so that a first call is a change."""
     counts = Counter(event.name for event in events if isinstance(event, HostCall))
     for name in HostCallName:
         yield str(name), counts[name]
 
 
 def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
-    """Yield each link's name and traffic, sorted by name."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for copy in copies:
@@ -75,7 +71,6 @@ def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:
 
 
 def link_of(copy: Copy) -> str:
-    """Return the name of a copy's link, such as ``host->sim:0``."""
     return f"{_name(copy.source)}->{_name(copy.destination)}"
 
 

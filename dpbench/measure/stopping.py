@@ -1,11 +1,9 @@
 """The rules that end warm-up and sampling.
 
-They are pure: they get numbers and measure nothing. All ranks of a case get the same numbers, so their rules stop at
-the same step without any communication.
+All ranks get the same numbers, so they stop at the same step without communication.
 
-Neighbouring steps are correlated: a clock rises, another process comes and goes. An interval for independent samples is
-then too narrow, and would end the sampling too early. So the interval is that of an autocorrelated median; its rule is
-in `dpbench/stats/order_statistics.py`.
+Neighbouring steps are correlated, so an interval for independent samples is too narrow, and would end the sampling too
+early. The interval here is that of an autocorrelated median (`dpbench/stats/order_statistics.py`).
 
 Measured on 300 simulated series for each row (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of final
 intervals that hold the true median, and the median number of samples. `independent` is the interval for independent
@@ -17,9 +15,7 @@ samples, computed after each sample.
     0.97                          87 %  2,000    13 %     40
     0.99                          72 %  2,000    10 %     20
 
-Rounds cover a machine that changes more slowly than one process runs. nvbench's `stdrel` stops when the noise is small
-or steady. Its `entropy` stops when the distribution is steady (nvbench/detail/stdrel_criterion.cxx and
-entropy_criterion.cxx). Neither says how well the median is known, and the median is what dpbench reports.
+Rounds cover a machine that changes more slowly than one process runs.
 """
 
 from collections.abc import Callable
@@ -35,7 +31,7 @@ from dpbench.stats.order_statistics import LEAST_AUTOCORRELATED, interval_of_aut
 _WINDOW = 5
 _GROWTH = 1.125
 _UNKNOWN_TRIALS = 16
-"""Steps of warm-up for a wrapper that does not report its trials. It tries at most three ways four times each."""
+"""Warm-up of a wrapper that does not report its trials: it tries at most three ways four times each."""
 _SETTLED_AFTER_S = 60.0
 
 
@@ -45,10 +41,9 @@ class NotSettledError(Exception):
 
 @dataclass
 class WarmUp:
-    """Ends warm-up when the scheme has no trials left, and the last five steps are not clearly faster than before.
-
-    `trials_left` returns the scheme's trials after the present step, None if it does not report them. After `max_s`
-    the times need not be steady; the scheme must be settled all the same. `settled_s` is the least time from then on.
+    """`trials_left` returns the scheme's trials after the present step, None if it does not report them. Warm-up ends
+    without trials, when the last five steps are not clearly faster than before. After `max_s` the times need not be
+    steady. `settled_s` is the least time once the scheme is settled.
     """
 
     max_s: float
@@ -62,7 +57,7 @@ class WarmUp:
     _settled_at_s: float | None = None
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Add one step's seconds. `elapsed_s` is the time since the warm-up began. Raises NotSettledError."""
+        """`elapsed_s` is the time since the warm-up began; raises NotSettledError."""
         self.steps += 1
         self._elapsed_s = elapsed_s
         self._times_s = [*self._times_s[1 - 2 * _WINDOW :], step_s]
@@ -99,12 +94,11 @@ class WarmUp:
 
 @dataclass
 class StopRule:
-    """Ends sampling when the median is known well enough, or after `max_s`, but not before the least samples.
+    """Ends sampling when the median's 95 % interval is narrower than `width` times it, or after `max_s`.
 
-    Well enough: its 95 % interval is narrower than `width` times the median. The interval is computed again only when
-    there are an eighth more samples. After each sample it would cost time that grows with their number, and a narrow
-    interval by chance would end the sampling. The interval describes one process. The least samples are those of
-    `stats/least_samples.py`, with `least_s` seconds. After `MOST_S` sampling ends without them.
+    The interval is computed again when there are an eighth more samples: after each sample it would cost growing time,
+    and be narrow by chance. Before the least samples (`stats/least_samples.py`), of `least_s` seconds, sampling ends
+    only after `MOST_S`.
     """
 
     max_s: float
@@ -119,7 +113,7 @@ class StopRule:
         self._next_check = max(self.min_samples, LEAST_AUTOCORRELATED)
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """Add one sample. `elapsed_s` is the time since sampling began.
+        """`elapsed_s` is the time since sampling began.
 
         Afterwards `stopped_by` is ``interval``, ``budget`` or None.
         """

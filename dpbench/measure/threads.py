@@ -1,5 +1,3 @@
-"""The number of intra-op threads of a case's lanes."""
-
 from collections.abc import Callable
 
 import torch
@@ -12,10 +10,10 @@ _TRIAL_S = 0.1
 
 
 def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
-    """Return the thread counts of a lane that are worth trying.
+    """Thread counts of a lane that are worth trying.
 
     Lanes that compute at the same time divide the case's total. If one lane computes at a time, it may use all threads,
-    or a single one, which is faster for small operators.
+    or one, which is faster for small operators.
     """
     if variant.concurrent_lanes:
         return (max(1, case.threads // len(case.lanes_of_a_machine)),)
@@ -23,7 +21,7 @@ def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
 
 
 def set_fastest(counts: tuple[int, ...], step: Callable[[], object], clock: Clock) -> int:
-    """Try the counts, leave torch with the one under which `step` was fastest, and return it.
+    """Leave torch with the count under which `step` was fastest, and return it.
 
     A single count is set without a trial.
     """

@@ -1,14 +1,14 @@
-"""Time a step without the waits that other processes cause. Linux only.
+"""Time a step without the waits that other processes cause; Linux only.
 
 The wall clock stops while this thread waits for a core:
 
     wall clock   ├── runs ──┤ waits for a core ├── runs ──┤ sleeps ├── runs ──┤
     counted      ├── runs ──┤                  ├── runs ──┤ sleeps ├── runs ──┤
 
-CPU time would also leave out sleeps, and with them all waits for a lane or a device. The kernel counts the nanoseconds
-in which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second
-field). If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away
-pays for it. A gate's coordinator adds the time that living children have taken (`processes/child/forks.py`).
+CPU time would also leave out sleeps, and with them waits for a lane or a device. The kernel counts the nanoseconds in
+which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second field).
+If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away pays for
+it. A gate's coordinator adds the time that living children have taken (`processes/child/forks.py`).
 
 Time that a hypervisor takes cannot be seen, so it counts too.
 """
@@ -25,10 +25,7 @@ _NANOSECONDS = 1e-9
 
 
 def undisturbed(action: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
-    """Return a function that calls `action` and returns its seconds, above 0.
-
-    Only the calling thread may use the function, because the waits are those of this thread.
-    """
+    """A function that calls `action` and returns its seconds, above 0; for the calling thread only."""
     read = stopwatch(clock)
 
     def timed_s() -> float:
@@ -40,10 +37,7 @@ def undisturbed(action: Callable[[], object], clock: Callable[[], float]) -> Cal
 
 
 def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
-    """Return a clock that is read in pairs: 0 before an action, and the action's seconds, above 0, after it.
-
-    Only the calling thread may use it, because the waits are those of this thread.
-    """
+    """A clock for pairs of readings, 0 and then the action's seconds, above 0; for the calling thread only."""
     waited_s = wait_counter()
     begun: list[tuple[float, float, float, float]] = []
 
@@ -60,20 +54,20 @@ def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
 
 
 def counted_s(wall_s: float, ran_s: float, waited_s: float, others_s: float) -> float:
-    """Return the wall clock's seconds less the waits that other processes caused. Pure.
+    """Wall-clock seconds less the waits that other processes caused.
 
     `others_s` are the CPU seconds of this process' other threads and of its ended children. The result is at least
-    `ran_s`, because the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core
-    away, both may show that nothing ran. Then the wall clock counts in full.
+    `ran_s`: the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core, both may
+    show that nothing ran; then the wall clock counts in full.
     """
     left_s = max(wall_s - max(0.0, waited_s - others_s), min(ran_s, wall_s))
     return left_s if left_s > 0 else wall_s
 
 
 def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
-    """Return a function that returns a thread's waits for a core so far, in seconds.
+    """A function that returns the waits for a core so far, in seconds, of the thread with this number or this thread.
 
-    `thread` is its number, or this thread. It always returns 0 if the kernel has no such counter.
+    It returns 0 without the kernel's counter.
     """
     try:
         schedstat = open(f"/proc/{thread}/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
@@ -88,27 +82,23 @@ def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
 
 
 def _others_s() -> float:
-    """Return the CPU seconds of all other threads of this process, and of its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime
 
 
 def descendants_s(pid: int) -> float:
-    """Return the CPU seconds of the living descendants of a process.
-
-    0 if the kernel does not list them (CONFIG_PROC_CHILDREN).
-    """
+    """CPU seconds of living descendants; 0 if the kernel does not list them (CONFIG_PROC_CHILDREN)."""
     children = " ".join(_of_threads(pid, "children"))
     return sum(process_s(child) + descendants_s(child) for child in map(int, children.split()))
 
 
 def process_s(pid: int) -> float:
-    """Return the CPU seconds of all threads of a process; 0 if it has ended, or without the kernel's counter."""
+    """CPU seconds of all threads; 0 if the process has ended, or without the kernel's counter."""
     return sum(int(text.split()[0]) for text in _of_threads(pid, "schedstat")) * _NANOSECONDS
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """Yield a file of each thread of a process; nothing for one that has ended meanwhile."""
+    """A file of each thread; none for one that has ended meanwhile."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):

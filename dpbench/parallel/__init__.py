@@ -1,4 +1,4 @@
-"""A drop-in for ``torch.nn.parallel``'s DataParallel; the README has the picture."""
+"""A drop-in for ``torch.nn.parallel``'s DataParallel."""
 
 from dpbench.parallel.apply import parallel_apply
 from dpbench.parallel.module import DataParallel, data_parallel, with_loss

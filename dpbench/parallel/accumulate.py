@@ -12,8 +12,7 @@ Where the forward ran decides, not where its backward runs. These gradients are 
    step's gradient,
 4. those of bases that are no leaves, such as a wrapper inside another one's replica.
 
-Producer and consumer of a kept sum is the lane's compute stream. If the caller's current stream changes, the new one
-waits for the old one.
+Producer and consumer of a kept sum is the lane's compute stream; a new current stream waits for the old one.
 """
 
 import threading
@@ -31,11 +30,10 @@ from dpbench.parallel.module_tree import ChangeWatch
 from dpbench.parallel.reduce import Package, sum_columns
 
 Grads = dict[int, Tensor]
-"""Dense gradients of one bucket, by their place in it."""
 
 
 class KeptSum:
-    """One lane's sum of a bucket's gradients. `flat` holds the tensors `dense`, by their place in the bucket."""
+    """`flat` holds the tensors `dense`, by their place in the bucket."""
 
     def __init__(self, lane: Lane, shapes: Sequence[Shape], grads: Grads) -> None:
         self._shapes = shapes
@@ -82,7 +80,7 @@ class KeptBucket:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two buckets must have in common so that a sum of one can be added to a sum of the other."""
+        """What two buckets must share so that a sum of one can be added to a sum of the other."""
         ids = tuple(map(id, self.parameters))
         return self.base.device, self.parameters[0].dtype, ids, tuple(self.shapes)
 
@@ -94,24 +92,22 @@ class KeptBucket:
             kept.add(lane, grads)
 
     def packages(self) -> list[tuple[int, Lane, Package]]:
-        """The sums, with the lanes that have written them, in the order of the lanes' numbers."""
         ordered = sorted(self.sums.items(), key=lambda item: item[0][0])
         return [(number, kept.lane, kept.package()) for (number, _), kept in ordered]
 
 
 class KeptSums:
-    """All kept sums of one wrapper. Hold `lock` to use `buckets`."""
+    """All kept sums of one wrapper; hold `lock` to use `buckets`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.buckets: dict[tuple[Any, ...], KeptBucket] = {}
         self.generation = 0
-        """The number of accumulations that have failed. Forwards of an earlier one keep nothing more."""
+        """The number of failed accumulations; forwards of an earlier one keep nothing more."""
         self.is_used = False
-        """Whether a forward has been made whose backward may keep its gradients."""
 
     def keep(self, bucket: KeptBucket, number: int, lane: Lane, grads: Grads, generation: int) -> bool:
-        """Add to the lane's sum, and return True; return False if the forward's accumulation has failed."""
+        """Add to the lane's sum; return False if the forward's accumulation has failed."""
         with self.lock:
             if generation != self.generation:
                 return False
@@ -155,8 +151,6 @@ class Part:
 
     Without a `generation` the forward ran outside: its backward reduces the kept sums. With `watch`, weights that it
     has seen and that have not changed are not sent again.
-
-    All forwards before the wrapper's first accumulation share one part.
     """
 
     def __init__(self, sums: KeptSums, generation: int | None = None, watch: ChangeWatch | None = None) -> None:
@@ -167,7 +161,7 @@ class Part:
         self._claimed: dict[tuple[Any, ...], KeptBucket] = {}
 
     def keep(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads) -> bool:
-        """Keep a lane's gradients, on its compute stream; return False if they are to be reduced at once."""
+        """Keep a lane's gradients; return False if they are to be reduced at once."""
         parameters = None if torch.is_grad_enabled() else accumulating(sum_node)
         if self._generation is None or parameters is None or not grads or any(map(has_hooks, parameters)):
             return False
@@ -177,7 +171,7 @@ class Part:
     def merge(
         self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads
     ) -> KeptSum | None:
-        """Add a lane's gradients to its kept sum, on its compute stream, and return the sum; None if there is none."""
+        """Add a lane's gradients to its kept sum; None if there is none."""
         bucket = self._claimed_bucket(sum_node, lanes, shapes)
         if bucket is None:
             return None
@@ -190,7 +184,7 @@ class Part:
         return kept
 
     def rest(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape]) -> list[tuple[int, Lane, Package]]:
-        """The kept sums of lanes that have no gradients in this pass. What else is kept is reduced at its end."""
+        """The kept sums of lanes that have no gradients in this pass."""
         if self._generation is not None or accumulating(sum_node) is None:
             return []
         torch.autograd.Variable._execution_engine.queue_callback(self._reduce_all)
@@ -203,7 +197,7 @@ class Part:
         return packages
 
     def _claimed_bucket(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape]) -> KeptBucket | None:
-        """The kept sums of this bucket, if this pass is to reduce them."""
+        """The bucket's kept sums, if this pass is to reduce them."""
         if self._generation is not None or torch.is_grad_enabled() or not (self._claimed or self.sums.buckets):
             return None
         parameters = accumulating(sum_node)
@@ -218,7 +212,7 @@ class Part:
                 self._claimed, self.sums.buckets = self.sums.buckets, {}
 
     def _reduce_all(self) -> None:
-        """Add to ``.grad`` what the pass has not reduced. The engine calls this after the pass."""
+        """Add to ``.grad`` what the pass has not reduced; the engine calls this after the pass."""
         with self.sums.lock:
             buckets = [*self._claimed.values(), *self.sums.buckets.values()]
             self._claimed, self.sums.buckets = {}, {}
@@ -226,7 +220,7 @@ class Part:
 
 
 def has_hooks(parameter: Tensor) -> bool:
-    """Whether the parameter has hooks that run when its gradient is computed, or has been added to ``.grad``."""
+    """Whether the parameter has hooks on its gradient, or on AccumulateGrad."""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
@@ -242,30 +236,22 @@ def accumulating(sum_node: Any) -> tuple[Tensor, ...] | None:
 
 
 class Accumulation:
-    """The kept sums of one wrapper, and the state of its `accumulate` contexts, which all threads share.
-
-    Weights are sent once in an accumulation: from the first forward inside to the first forward outside.
-    """
-
     def __init__(self) -> None:
         self.sums = KeptSums()
         self.is_new = True
-        """Whether no context has been entered. Then all forwards take the part `outside`."""
+        """Whether no context has been entered; then all forwards take the part `outside`."""
         self.outside = Part(self.sums)
         self.entered: set[Context] = set()
-        """Contexts that have not been left yet."""
         self._is_open = False
         self._watch: ChangeWatch | None = None
         self._lock = threading.Lock()
 
     def fail(self) -> None:
-        """Drop all that is kept."""
         self.sums.drop(has_failed=True)
         with self._lock:
             self._is_open = False
 
     def begin_forward(self, has_links: bool) -> Part:
-        """The part of a forward that begins now. Without links its backward keeps nothing: nothing would be sent."""
         with self._lock:
             is_inside, has_grad = bool(self.entered), torch.is_grad_enabled()
             is_last = self._is_open and not is_inside and has_grad

@@ -1,4 +1,4 @@
-"""Call every replica on its chunk and device; raise the first error when all have ended."""
+"""Call every replica on its chunk and device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,12 +25,10 @@ def parallel_apply(
     devices: Sequence[DeviceLike | None] | None = None,
     policy: Policy = DEFAULT_POLICY,
 ) -> list[Any]:
-    """Apply each module to its inputs, and return the outputs in the modules' order.
-
-    The inputs of a module are a tuple or list of positional arguments, or one object. Without `devices` each module
-    runs on the device of the first tensor in its inputs, or else on the current device. If modules fail, the first
-    one's error is raised when all have ended. It keeps its type; its text names the replica and holds the traceback.
-    One call is not enough to measure, so "auto" means "threads", as in stock.
+    """Apply each module to its inputs: a tuple or list of positional arguments, or one object. Without `devices` each
+    module runs on the device of the first tensor in its inputs, or else on the current device. If modules fail, the
+    first one's error is raised when all have ended. It keeps its type; its text names the replica and holds the
+    traceback.
     """
     check_policy(policy)
     if policy.dispatch is Dispatch.AUTO:
@@ -69,7 +67,6 @@ def apply_with(
 
 
 def _device_of(given: Any, device: DeviceLike | None) -> torch.device:
-    """The device that a module runs on: the given one, else that of its first tensor, else the current one."""
     if device is None:
         tensor = _first_tensor(given)
         return current_device() if tensor is None else resolve_device(tensor.device)
@@ -82,7 +79,6 @@ def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], dev
 
 
 def _call(forward: Call, i: int, device: torch.device, stream: Stream) -> Any:
-    """The replica's output, or its error in an ExceptionWrapper. All lanes end before one error is raised."""
     try:
         with use_stream(device, stream):
             return forward()

@@ -5,8 +5,6 @@ hub      wait compute 0, pack             near 1: copy                 above 2: 
 lane                                                                   far 1: arrival                      far 2
                                                     p0' p1' p2' ...   views of the flat; a read waits for them
 
-Which lane gets its flat from which is the route (`routes.py`). Here it is a chain.
-
 On one device an autograd node for each bucket leads back to the base, and its adjoint sums the lanes' gradients:
 
     forward    base's tensors  --identity-->  lane 0's, lane 1's, ...        one node per bucket
@@ -20,12 +18,10 @@ Over links the adjoints pack, send and sum the lanes' gradients:
     backward   LaneNode i    lane i's compute stream    pack the bucket's gradients into one flat ──> mailbox
                SumNode       hub                        take the flats; copy them here; add them to lane 0's flat
 
-The engine runs a node on the stream that was current in its forward, in its device's thread. A hook on a weight of
-lane i therefore runs on lane i's compute stream, before the flat is packed there. The token carries no gradient: it
-makes the engine run the SumNode after the LaneNodes, without an event for each gradient.
+The token carries no gradient: it makes the engine run the SumNode after the LaneNodes, without an event for each
+gradient.
 
-The engine takes the ready node with the highest sequence number first. The nodes' numbers are raised, so that they
-run as soon as they are ready. Otherwise they would run last.
+The engine takes the ready node with the highest sequence number first, so the nodes' numbers are raised.
 """
 
 from collections.abc import Sequence
@@ -74,17 +70,13 @@ from dpbench.parallel.tables import Arrival
 from dpbench.parallel.transfer import copy_to
 
 FIRST = 2**62
-"""Above every sequence number that a forward can reach.
-
-Only the nodes that write into ``.grad`` have a higher one.
-"""
 
 
 def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
     """Replace every lane's `wanted` tensors by outputs of one autograd node.
 
-    The node's inputs are the first lane's tensors. `tensors` holds one list per lane, which is changed in place.
-    With `is_early` the node runs in backward as soon as its gradients are there.
+    The node's inputs are the first lane's tensors. With `is_early` the node runs in backward as soon as its gradients
+    are there.
     """
     copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
     outputs = BroadcastNode.apply(copies, *[tensors[0][i] for i in wanted])
@@ -95,7 +87,7 @@ def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bo
 
 
 class BroadcastNode(Function):
-    """From the base's tensors to all lanes' copies of them; backward sums over the lanes."""
+    """Broadcasts the base's tensors to all lanes; backward sums over the lanes."""
 
     @staticmethod
     def forward(ctx: Any, copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
@@ -123,7 +115,6 @@ class BroadcastNode(Function):
 
 
 def _sum_together(grads: Sequence[list[Any] | tuple[Any, ...]]) -> Sequence[Tensor]:
-    """Sum dense gradients over the lanes, with one kernel per lane."""
     total = grads[0]
     for number, of_lane in enumerate(grads[1:]):
         if number == 0 or torch.is_grad_enabled():
@@ -137,8 +128,7 @@ def _sum_together(grads: Sequence[list[Any] | tuple[Any, ...]]) -> Sequence[Tens
 class Mailbox:
     """One bucket's lanes and shapes, and the packages of each backward pass, by its graph task.
 
-    `shapes` are those of the tensors in a flat; None if no flat can hold them. `part` is the forward's part in an
-    accumulation.
+    `shapes` are those of the tensors in a flat; None if no flat can hold them.
     """
 
     lanes: Sequence[Lane]
@@ -169,7 +159,7 @@ def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbo
 
 
 def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tensor:
-    """The output of a new SumNode, which runs when all nodes that got the token have posted their packages."""
+    """The output of a new SumNode, which runs when all nodes that got the token have run."""
     base = mailbox.lanes[0]
     with use_stream(base.device, base.near):
         token: Any = SumNode.apply(mailbox, *bases)
@@ -215,7 +205,7 @@ class LaneNode(Function):
 
 
 def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> tuple[tuple[int, ...], Tensor | None]:
-    """Keep a lane's gradients, or add them to its kept sum: what is to be reduced now, and its flat if it has one."""
+    """Keep a lane's gradients; return what is to be reduced now, and its flat if it has one."""
     assert mailbox.shapes is not None
     merged = mailbox.part.merge(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
     if merged is not None:
@@ -225,7 +215,7 @@ def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> t
 
 
 def _pack(grads: list[Any], shapes: Sequence[Shape], lane: Lane) -> Tensor:
-    """The gradients as one flat tensor in the base's layout; with grad mode one after the other, differentiably."""
+    """The gradients as one flat in the base's layout; differentiable in grad mode."""
     if torch.is_grad_enabled():
         return torch.cat([grad.reshape(-1) for grad in grads])
     is_read_only = lane.is_remote and not lane.children  # else others' gradients are added to the flat
@@ -280,13 +270,13 @@ class SumNode(Function):
 def _keep_until_the_end(total: Tensor) -> None:
     """Keep the sum's memory until the backward pass ends. Then the compute stream has waited for the hub.
 
-    The hub may read it last: to add it to another pass's gradient, or in a hook. Which, shows too late to record it.
+    The hub may read it last: to add it to another pass's gradient, or in a hook.
     """
     torch.autograd.Variable._execution_engine.queue_callback(partial(_drop, total))
 
 
 def _drop(total: Tensor) -> None:
-    """Do nothing: the engine forgets this call, and with it the sum, after the pass."""
+    """Do nothing: the engine forgets this call, and the sum with it, after the pass."""
 
 
 STAGING_BUFFERS = 2
@@ -295,8 +285,6 @@ STAGING_BUFFERS = 2
 
 @dataclass(slots=True)
 class Delivery:
-    """The tensors for one lane, and the arrivals of those under way, by their indices."""
-
     tensors: list[Tensor]
     arrivals: dict[int, Arrival]
 
@@ -308,12 +296,10 @@ class Delivery:
 
 
 Sum = tuple[list[int], Mailbox, Tensor]
-"""The tensors of a bucket that need gradients, the mailbox for these, and the token of the node that sums them."""
+"""A bucket's tensors that need gradients, their mailbox, and the token of their SumNode."""
 
 
 class Broadcaster:
-    """Sends a tree's tensors, and keeps the memory in which they arrive on the lanes."""
-
     def __init__(self, tree: ModuleTree, policy: Policy) -> None:
         self._policy = policy
         self._tensors = tensors = tree.tensors
@@ -341,7 +327,6 @@ class Broadcaster:
     def _wanted(
         self, indices: Sequence[int], shapes: Sequence[Shape] | None
     ) -> tuple[list[int], Sequence[Shape] | None]:
-        """A bucket's tensors that require grad, and their shapes in a flat of gradients."""
         wanted = [i for i in indices if self._tensors[i].requires_grad]
         if shapes is not None and len(wanted) < len(indices):
             shapes = [shape for i, shape in zip(indices, shapes, strict=True) if i in wanted]
@@ -350,11 +335,10 @@ class Broadcaster:
     def broadcast(
         self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
     ) -> list[Delivery]:
-        """Send all tensors, but those that `watch` shows to be unchanged; return for each lane its replica's tensors.
+        """Send all tensors that `watch` does not show to be unchanged; return each lane's tensors.
 
-        The first lane's tensors share the base's memory. Without grad mode they are the base's own, as in stock.
-        In grad mode no parameter is the base's own, and tensors that require grad are no leaves. One autograd node
-        per bucket leads back to the base. It will sum the gradients on the streams of `reduce_lanes`.
+        The first lane's tensors share the base's memory. Without grad mode they are the base's own, as in stock. In
+        grad mode no parameter is the base's own, and tensors that require grad are no leaves.
         """
         check_not_transformed(self._tensors)
         if torch._C._are_functorch_transforms_active():
@@ -385,7 +369,6 @@ class Broadcaster:
         lanes: Sequence[Lane],
         part: Part,
     ) -> None:
-        """Lead the lanes' tensors that require grad back to the base's, with one sum for all lanes."""
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
             connect(wanted, tensors, self._policy.overlap_reduce)
             return
@@ -393,10 +376,8 @@ class Broadcaster:
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
-        """New nodes that sum the lanes' gradients, for lanes that post all buckets at once.
-
-        All nodes are ready together. So the engine takes them by their sequence numbers: the last layers' bucket, whose
-        gradients are there first, has the highest.
+        """New SumNodes for lanes that post all buckets at once, so all nodes are ready together. The engine takes them
+        by their sequence numbers: the last layers' bucket, whose gradients are there first, has the highest.
         """
         found: list[Sum] = []
         for number, (wanted, shapes) in enumerate(self._trained):
@@ -414,19 +395,18 @@ class Broadcaster:
         ]
 
     def send(self, lanes: Sequence[Lane]) -> None:
-        """Send all tensors, for readers that know where they arrive. All must fit a flat."""
+        """Send all tensors, for readers that know where they arrive; all must fit a flat."""
         with torch.inference_mode(False), torch.no_grad():
             self._send_all(lanes, (), None)
 
     def sent(self, number: int) -> list[Tensor]:
-        """New tensors for a lane, over the values that it was sent; lane 0's are over the base's own."""
+        """New tensors over the values that a lane was sent; lane 0's are over the base's own."""
         tensors = [tensor.detach() for tensor in self._tensors]
         for bucket in self._buckets if number else ():
             put(bucket.copy_on(number).new_tensors(is_watched=False), tensors, bucket.indices)
         return tensors
 
     def arrivals(self, number: int) -> dict[int, Arrival]:
-        """What a graph of a lane waits for, by the indices of the tensors."""
         found: dict[int, Arrival] = {}
         for bucket in self._buckets:
             arrival = bucket.copy_on(number).arrival if number else bucket.departure
@@ -435,7 +415,7 @@ class Broadcaster:
         return found
 
     def await_sent(self, number: int) -> None:
-        """Let a lane's current stream wait for all buckets, which have just been sent to all lanes.
+        """Let a lane's current stream wait for all buckets.
 
         A stream's last event is behind its others, so only the last bucket of each kind is waited for.
         """
@@ -482,7 +462,6 @@ class Broadcaster:
 
 
 def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: Sequence[Delivery]) -> None:
-    """Send a tensor that no flat can hold, such as a sparse one, on the compute streams, into new memory."""
     for lane, delivery in zip(lanes[1:], deliveries, strict=True):
         detached = source.detach()
         delivery.tensors[i] = copy_to(detached, lane.device, lane.is_staged)

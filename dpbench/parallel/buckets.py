@@ -1,9 +1,7 @@
-"""Buckets: which tensors are sent together, how, and the memory that they keep between forwards.
+"""Buckets: which tensors are sent together, and the memory that they keep between forwards.
 
-A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write
-to one weight does not invalidate another. Autograd does not see that the flat under such a tensor is written.
-So the flat is written again only if nothing but its templates uses its storage (`reference_counts.py`, 9).
-Otherwise an older graph, a hook or the user may still read it, and the bucket moves to new memory.
+A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write to
+one weight does not invalidate another.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,18 +25,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One tensor to send. Items share a bucket only if their kinds are equal; an item without a kind is sent alone."""
+    """Items share a bucket only if their kinds are equal; an item without a kind is sent alone."""
 
     kind: Hashable | None
     byte_count: int
 
 
 def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> list[list[int]]:
-    """The indices of the items, bucket by bucket, in the order of the buckets' first items.
+    """The indices of the items, bucket by bucket.
 
-    A bucket is closed when it holds at least `bucket_bytes`, as the stock broadcast closes its chunks
-    (``take_tensors`` in torch/csrc/utils/tensor_flatten.cpp). The first bucket is closed at `first_bucket_bytes`
-    if that costs no additional bucket. Then the first layers can start early.
+    A bucket is closed when it holds at least `bucket_bytes`, as the stock broadcast closes its chunks (``take_tensors``
+    in torch/csrc/utils/tensor_flatten.cpp). The first bucket is closed at `first_bucket_bytes` if that costs no
+    additional bucket.
     """
     plain = _fill(items, bucket_bytes, bucket_bytes)
     eager = _fill(items, bucket_bytes, min(first_bucket_bytes, bucket_bytes))
@@ -74,21 +72,16 @@ def _fill(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: int) -> 
 
 
 ALIGNMENT_BYTES = 256
-"""Every tensor in a flat starts at a multiple of this.
-
-It is the alignment that ``cudaMalloc`` gives (CUDA C++ Programming Guide, Device Memory Accesses). Kernels that need
-16 bytes fail on less, and vectorised kernels become slower.
+"""Alignment of tensors in a flat: that of ``cudaMalloc`` (CUDA C++ Programming Guide, Device Memory Accesses). Kernels
+that need 16 bytes fail on less, and vectorised kernels become slower.
 """
 Shape = tuple[torch.Size, tuple[int, ...]]
-"""Sizes and strides of a tensor whose memory has no gaps."""
 
 
 class FlatCopy:
-    """One bucket's values on one lane.
-
-    Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
-    streams above the lane's children, on which the values are passed on. `joined` has the lanes whose far stream has
-    waited for their compute stream in this forward.
+    """Producer: the lane's far stream. Consumers: the compute streams of the forwards that read the tensors, and the
+    streams above the lane's children. `joined` has the lanes whose far stream has waited for their compute stream in
+    this forward.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtype: torch.dtype, joined: set[int]) -> None:
@@ -111,8 +104,7 @@ class FlatCopy:
     def fill(self, source: Tensor, awaited: Sequence[Any], lane: Lane) -> None:
         """Copy a flat of the same size here, on the stream above and the far stream, which must be current.
 
-        The stream above waits for the events of the source's pieces, or for one event for all of them. A lane that
-        passes a bucket on sends and receives it in pieces, so that the next hop starts before this one ends.
+        The stream above waits for the events of the source's pieces, or for one event for all of them.
         """
         self.prepare(len(source), lane)
         is_cut = lane.has_pieces and (lane.parent != 0 or bool(lane.children))
@@ -123,7 +115,7 @@ class FlatCopy:
             self.receive(end, start, lane, is_last=end is ends[0][-1])
 
     def prepare(self, count: int, lane: Lane) -> None:
-        """Make room for `count` elements on the far stream, which must be current."""
+        """Make room for `count` elements on the far stream."""
         self.sent = None  # for the case that the copy fails
         if self._watched and self.was_written():
             self._watched = []
@@ -143,12 +135,10 @@ class FlatCopy:
         self.arrived = []
 
     def receive(self, end: Tensor, start: Tensor, lane: Lane, *, is_last: bool) -> None:
-        """Copy a piece to its place `end`, on the current streams."""
         copy_into(end, start, lane.is_staged)
         self.note_arrival(lane, is_last=is_last)
 
     def note_arrival(self, lane: Lane, *, is_last: bool) -> None:
-        """Note that a piece has arrived, or the last one, after all present work on the far stream."""
         if lane.far is not None and (lane.children or is_last):
             event = record_event(lane.device, lane.far, self._last_arrived if is_last else None)
             self._last_arrived = event if is_last else self._last_arrived
@@ -157,7 +147,7 @@ class FlatCopy:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
     def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
-        """Note that a child has read the values, on the stream `above`, at `left`: they are not written before."""
+        """Note that a child has read the values at the event `left`: they are not written before."""
         self._leaving[child] = left
         if above not in self._leaves_on:
             record_stream(self.flat, above)
@@ -175,7 +165,6 @@ class FlatCopy:
         self._leaves_on = []
 
     def note_reader(self, lane: Lane) -> None:
-        """Note that the lane's compute stream will read the values."""
         if lane.compute not in self._readers:
             record_stream(self.flat, lane.compute)
             if self._readers and self.arrival is None:  # then the first reader has filled it on its own stream
@@ -187,7 +176,6 @@ class FlatCopy:
 
         If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
         share version counters, so autograd detects that one forward has written what another's graph needs.
-        Any other change to a tensor stays with that tensor.
         """
         if not is_watched:
             return [template.data for template in self._templates]
@@ -202,8 +190,8 @@ class FlatCopy:
 class StagingBuffer:
     """Memory on the base's device in which a bucket is packed before it is sent.
 
-    Several buckets use one buffer, one after the other. Producer: the hub. Consumers: the lanes' near streams; each
-    has read the buffer once its event in `leaving` has passed.
+    Producer: the hub. Consumers: the lanes' near streams; each has read the buffer once its event in `leaving` has
+    passed.
     """
 
     def __init__(self) -> None:
@@ -212,7 +200,7 @@ class StagingBuffer:
         self.leaving: list[Any] = []
 
     def reserve(self, byte_count: int) -> None:
-        """Make room for a bucket of that size. Call it for all buckets before the first is packed."""
+        """Make room for a bucket; call it for all buckets before the first is packed."""
         self._byte_count = max(self._byte_count, byte_count)
 
     def memory(self, byte_count: int, device: torch.device) -> Tensor:
@@ -221,7 +209,6 @@ class StagingBuffer:
         return self._memory[:byte_count]
 
     def wait_until_free(self, hub: Stream) -> None:
-        """Make the hub wait until all lanes have read the previous bucket."""
         for event in self.leaving:
             if event is not None:
                 event.wait(hub)
@@ -253,10 +240,10 @@ class Bucket:
     def send(
         self, sources: list[Tensor], lanes: Sequence[Lane], order: Sequence[int], signature: Signature | None
     ) -> list[FlatCopy]:
-        """Send the sources to lanes 1, 2, ... and return their copies there.
+        """Send the sources to lanes 1, 2, ...; return their copies there.
 
-        `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not
-        sent again.
+        `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not sent
+        again.
         """
         while len(self._copies) < len(lanes) - 1:
             self._copies.append(FlatCopy(self.shapes, sources[0].dtype, self._joined))
@@ -277,11 +264,10 @@ class Bucket:
         return self._copies[number - 1]
 
     def addresses(self) -> list[int]:
-        """Where the lanes' copies lie."""
         return [copy.flat.data_ptr() for copy in self._copies]
 
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
-        """Fill the copies on these lanes, each behind its parent: from the base's memory, or from the parent's copy.
+        """Fill the copies on these lanes, each behind its parent.
 
         On route "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
         """
@@ -308,7 +294,6 @@ class Bucket:
     def _note_departure(
         self, packed: Tensor, packed_at: Any, left_at: list[Any], base: Lane, readers: Sequence[Stream]
     ) -> None:
-        """Keep the packed bucket until these streams have read it, and the base's tensors until they are packed."""
         if not self.is_flat:
             self._staging.leaving = left_at
         self.departure = None
@@ -320,10 +305,7 @@ class Bucket:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
     def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
-        """Copy to a lane on the stream above and its far stream; return the event after which `source` has been read.
-
-        The copy waits for the events `awaited`.
-        """
+        """Copy to a lane after the events `awaited`; return the event after which `source` has been read."""
         lane, copy = lanes[number], self._copies[number - 1]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
@@ -332,7 +314,7 @@ class Bucket:
         return left
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send to these lanes by NCCL; return the event after which `packed` has been read."""
+        """Send by NCCL; return the event after which `packed` has been read."""
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)
@@ -342,7 +324,6 @@ class Bucket:
         return self._left_together
 
     def _pack(self, sources: list[Tensor], base: Lane) -> Tensor:
-        """The sources as one flat tensor, ready on the hub."""
         if self.is_flat:
             return sources[0].detach().as_strided((sources[0].numel(),), (1,))
         with use_stream(base.device, base.near):
@@ -356,13 +337,12 @@ class Bucket:
 
 
 def cut(flat: Tensor) -> Sequence[Tensor]:
-    """The pieces of a flat that is passed on."""
     count = piece_items(flat.itemsize)
     return [flat] if len(flat) <= count else flat.split(count)
 
 
 def shape_of(tensor: Tensor) -> Shape:
-    """The tensor's size and strides; contiguous strides if its own leave gaps in memory."""
+    """The tensor's size and strides; contiguous strides if its own leave gaps."""
     count = 1
     for stride, size in sorted((st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1):
         if stride != count:
@@ -378,13 +358,11 @@ def flat_count(shapes: Sequence[Shape], dtype: torch.dtype) -> int:
 
 
 def shaped_views(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Views of consecutive parts of `flat` in the given shapes, each aligned."""
     starts = _starts_and_end(shapes, flat.dtype)
     return [flat.as_strided(*shape, start) for shape, start in zip(shapes, starts, strict=False)]
 
 
 def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
-    """The first element of each tensor, and the end of the last, without a gap behind it."""
     step = max(1, ALIGNMENT_BYTES // dtype.itemsize)
     starts, end = [], 0
     for size, _ in shapes:

@@ -1,7 +1,6 @@
 """Where a lane's graphs are captured: a stream and a memory pool of its own.
 
-torch keeps state about captures that a failed one would leave behind, and that graphs on one stream share. A
-`CapturePlace` undoes the first and keeps the second from doing harm.
+torch keeps state about captures that a failed one would leave behind, and that graphs on one stream share.
 """
 
 import threading
@@ -22,13 +21,11 @@ class RefusedError(Exception):
 
 
 class CapturePlace:
-    """The graphs of one lane. They end together.
-
-    torch 2.12 and later drop the cuBLAS workspaces of a capture stream with any graph that was captured there, although
-    the stream's other graphs have the workspaces' addresses (pytorch#193402). So no other place gets the stream, and a
-    graph stays until `close`, or until nothing refers to the place. So the pool always has a user too: torch up to 2.11
-    cannot capture into a pool again whose graphs are gone while a workspace lies in it. On Hopper a stream's workspace
-    takes 32 MiB of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
+    """The graphs of one lane. torch 2.12 and later drop a capture stream's cuBLAS workspaces with any graph captured
+    there, although other graphs have their addresses (pytorch#193402). So no other place gets the stream, and a graph
+    stays until `close`, or until nothing refers to the place. Thus the pool always has a user: torch up to 2.11 cannot
+    capture into a pool whose graphs are gone while a workspace lies in it. On Hopper a stream's workspace takes 32 MiB
+    of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
 
     Raises RefusedError if all capture streams of the device are in use.
     """
@@ -42,7 +39,7 @@ class CapturePlace:
 
     @contextmanager
     def capture(self) -> Iterator[torch.cuda.CUDAGraph]:
-        """Capture a block, whose current stream is the capture stream. The current stream waits for what torch did."""
+        """Capture a block on the capture stream; the current stream waits for what torch did."""
         here, graph = torch.cuda.current_stream(self._device), torch.cuda.CUDAGraph()
         try:
             # thread_local: a capture in another thread, or an allocation there, is none of ours.
@@ -74,7 +71,7 @@ class CapturePlace:
                 torch.zeros(1, device=self._device)
 
     def close(self) -> None:
-        """Give the graphs' memory back. They cannot be launched any more."""
+        """Give the graphs' memory back; they cannot be launched any more."""
         for graph in self._graphs:
             graph.reset()
         self._graphs.clear()
@@ -89,7 +86,6 @@ _lock = threading.Lock()
 
 
 def _draw_stream(device: torch.device, place: CapturePlace) -> torch.cuda.Stream:
-    """A stream on which no other place has graphs."""
     with _lock:
         for _ in range(STREAMS):
             stream = torch.cuda.Stream(device)

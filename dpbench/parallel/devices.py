@@ -1,5 +1,3 @@
-"""From the user's device arguments to the devices of the lanes."""
-
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -11,7 +9,7 @@ CPU = torch.device("cpu")
 
 
 def resolve_device(device: DeviceLike) -> torch.device:
-    """The device, with its index, for an index of the default accelerator, a name or a device. ``-1`` is the CPU."""
+    """The device with its index; an index counts the default accelerator's devices, ``-1`` is the CPU."""
     if isinstance(device, torch.device) and (device is CPU or (device.index is not None and device.type != "cpu")):
         return device
     if isinstance(device, int):
@@ -46,8 +44,8 @@ def current_device() -> torch.device:
 def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.device]:
     """One device per lane, or an empty list if the wrapper has to call its module directly.
 
-    As in the stock wrapper, that is so if there is no accelerator (or only "mps") and no device is given by name.
-    Raises ValueError for a list that is empty, mixes device types, or names a device that does not exist.
+    It has to if there is no accelerator (or only "mps") and no device is given by name, as in stock. Raises ValueError
+    for a list that is empty, mixes device types, or names a device that does not exist.
     """
     if device_ids is not None and (isinstance(device_ids, str) or not isinstance(device_ids, Collection)):
         raise ValueError(f"device_ids is {device_ids!r}; a list of indices, names and devices is allowed")
@@ -70,7 +68,6 @@ def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.de
 
 
 def check_not_capturing(device: torch.device) -> None:
-    """Raise RuntimeError if the device's current stream captures a graph."""
     if device.type == "cpu":
         return
     is_capturing = getattr(_module_of(device), "is_current_stream_capturing", None)
@@ -82,7 +79,7 @@ def check_not_capturing(device: torch.device) -> None:
 
 
 def check_exist(argument: str, devices: Sequence[torch.device]) -> None:
-    """Raise ValueError, with the argument's name, unless this machine has all the devices. They are of one type."""
+    """Raise ValueError, with the argument's name, unless this machine has all the devices."""
     if devices[0].type == "cpu":
         return
     count = _module_of(devices[0]).device_count()

@@ -1,8 +1,7 @@
 """Call the replicas in the way that the policy names, or in the one that measures fastest.
 
-"auto" tries each way in turn a few times, then keeps the first or one that is clearly faster. In sequence the calls run
-one after the other in the caller's thread. If a run stalls, the watchdog (`threads.py`) starts its pending calls on
-threads, and the wrapper uses threads from then on.
+If a run stalls, the watchdog (`threads.py`) starts its pending calls on threads, and the wrapper uses threads from then
+on.
 """
 
 import contextvars
@@ -25,22 +24,19 @@ from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_f
 from dpbench.parallel.threads import LaneThread, StallWatchdog, ThreadPools, WatchedRun, WatchedThread, value_of
 
 TRIES = 4
-"""Measurements of each choice.
-
-The first of each does not count: it starts threads and warms caches.
-"""
+"""The first measurement of each choice does not count: it starts threads and warms caches."""
 LEAST_GAIN = 0.05
-"""Another choice replaces the first one only if it takes less time by more than this part. Less may be noise."""
+"""Another choice replaces the first one only if it takes less time by more than this part."""
 
 
 def choose(least_s: Mapping[Dispatch, float]) -> Dispatch:
-    """The fastest choice, by the least seconds of each, if its gain is above `LEAST_GAIN`; else the first choice."""
+    """The fastest choice if its gain is above `LEAST_GAIN`, else the first choice."""
     usual, fastest = next(iter(least_s)), min(least_s, key=least_s.__getitem__)
     return fastest if least_s[fastest] < (1 - LEAST_GAIN) * least_s[usual] else usual
 
 
 class Autotuner:
-    """Gives the next choice to try, and fixes one after `TRIES` times of each. The first choice is the usual one."""
+    """Gives the next choice to try, and fixes one after `TRIES` times of each."""
 
     def __init__(self, choices: Sequence[Dispatch]) -> None:
         self._times_s: dict[Dispatch, list[float]] = {choice: [] for choice in choices}
@@ -48,26 +44,22 @@ class Autotuner:
 
     @property
     def trials_left(self) -> int:
-        """The number of further measurements until a choice is fixed."""
         if self.chosen is not None:
             return 0
         return sum(max(0, TRIES - len(times)) for times in self._times_s.values())
 
     def next_choice(self) -> Dispatch:
-        """The fixed choice if there is one, else the choice that was measured least often."""
         if self.chosen is not None:
             return self.chosen
         return min(self._times_s, key=lambda choice: len(self._times_s[choice]))
 
     @contextmanager
     def timed(self, choice: Dispatch) -> Iterator[None]:
-        """Add the time of the block to the choice, unless the block raises."""
         start_s = time.perf_counter()
         yield
         self.add(choice, time.perf_counter() - start_s)
 
     def add(self, choice: Dispatch, time_s: float) -> None:
-        """Add one time; fix a choice when each has enough."""
         if self.chosen is None:
             self._times_s[choice].append(time_s)
             if all(len(times) >= TRIES for times in self._times_s.values()):
@@ -80,8 +72,6 @@ _END: Any = object()
 
 
 class SequentialRun(WatchedRun):
-    """The calls of a forward, in sequence. `rescue` is the thread of those that the watchdog has started, else None."""
-
     __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_rescued", "_state", "_thread", "rescue")
 
     def __init__(
@@ -109,7 +99,7 @@ class SequentialRun(WatchedRun):
         return self._thread
 
     def run(self) -> list[Any]:
-        """The results in order, when all calls have ended. Call it in the thread that made the run."""
+        """The results in order; call it in the thread that made the run."""
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
         try:
@@ -140,7 +130,7 @@ class SequentialRun(WatchedRun):
 
 
 HAZARD_CHECKS = 100
-"""Forwards on threads, by the user's choice, that are checked for use of shared state."""
+"""Forwards on threads that the user asked for, which are checked for use of shared state."""
 _STALLED = (
     "a replica waited, or ran for seconds, while others had not begun or waited for their turn, so all were let run at "
     'once. Replicas that wait for each other need Policy(dispatch="threads"), which starts all of them at once'
@@ -152,7 +142,7 @@ _HAZARD = (
 
 
 class Dispatcher:
-    """Calls the replicas of one wrapper. Its threads end with it."""
+    """Calls the replicas of one wrapper; its threads end with it."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -163,16 +153,16 @@ class Dispatcher:
         self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner] = {}
         self.has_run = False
-        """Whether a forward of the wrapper has ended. The first one may choose a route."""
+        """Whether a forward of the wrapper has ended; the first one may choose a route."""
         self._lanes: int | None = None
-        """The number of replicas in the last run that could choose; None before it, and after one that could not."""
+        """The number of replicas in the last run that could choose."""
 
     def run(
         self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, is_training: Any
     ) -> list[Any]:
-        """The calls' results, in order. The first call runs in the caller's thread.
+        """The calls' results, in order; the first call runs in the caller's thread.
 
-        `devices` are those of the lanes. Replicas in training are measured apart from replicas in evaluation.
+        Replicas in training are measured apart from replicas in evaluation.
         """
         self._lanes = None
         if len(calls) == 1 or self._dispatch is Dispatch.SEQUENCE or state.is_watched:
@@ -194,7 +184,6 @@ class Dispatcher:
         return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
 
     def trials_left(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> int:
-        """The number of runs in this mode that are still trials, with as many replicas as the last run had."""
         if self._lanes is None or self._dispatch is not Dispatch.AUTO:
             return 0
         return self._autotuner(grad, is_training, devices).trials_left
@@ -202,10 +191,6 @@ class Dispatcher:
     def _run_autotuned(
         self, autotuner: Autotuner, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
     ) -> list[Any]:
-        """Run in the way that measures fastest; after a use of shared state, in sequence.
-
-        The first try is in sequence, so the use is usually seen before there are threads.
-        """
         if has_used_forward_ad():
             autotuner.chosen = Dispatch.SEQUENCE
         if autotuner.chosen is Dispatch.SEQUENCE:
@@ -231,7 +216,6 @@ class Dispatcher:
         return results
 
     def _run_watched(self, run: WatchedRun) -> list[Any]:
-        """Run one replica at a time. If the run stalls, the watchdog starts the others on threads, for good."""
         results = self._watchdog.run(run)
         if run.hazards is not None:
             warnings.warn(_STALLED, stacklevel=2)
@@ -244,7 +228,6 @@ class Dispatcher:
         return self._pools.run(partial(state.run_here, calls[0]), elsewhere)
 
     def _warn(self, uses: Sequence[str]) -> None:
-        """Warn of used shared state, once per wrapper."""
         if uses and not self._has_warned:
             self._has_warned = True
             warnings.warn(_HAZARD.format("; ".join(uses)), stacklevel=2)

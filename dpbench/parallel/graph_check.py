@@ -4,9 +4,8 @@
 
     snapshot ──> graphs: outputs, gradients, buffers ──> restored ──> eager: the same ──> restored ──> graphs again
 
-A graph does not run the module's Python code. So it repeats what that code chose during the capture: a branch, a
-counter, a number. A difference shows that. The gradients are those of fixed gradients of the outputs: of all, then
-of the first alone, then of the last, because a loss may use some.
+The gradients are those of fixed gradients of the outputs: of all, of the first alone, of the last, because a loss may
+use some.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from dpbench.parallel.module_tree import ModuleTree
 
 CHECKS = 3
-"""Steps of a kind that are compared."""
 
 
 class Snapshot:
@@ -43,7 +41,7 @@ class Snapshot:
             torch.cuda.set_rng_state(state, device)
 
     def results(self, output: Any) -> list[Tensor]:
-        """The tensors in a forward's output, the buffers after it, and the parameters' gradients. Then restore."""
+        """The output's tensors, the buffers after it and the parameters' gradients; then restore."""
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
         wanted = [tensor for tensor in tensors if tensor.requires_grad][self._used]
         buffers = [buffer.clone() for buffer in self._buffers]
@@ -57,7 +55,7 @@ class Snapshot:
 
 
 def difference(found: Any, eagerly: Callable[[], Any], snapshot: Snapshot) -> str | None:
-    """How the output `found` of a forward, and its gradients, differ from those of an eager one; None if they do not.
+    """How an output and its gradients differ from those of an eager forward, or None.
 
     The tolerances are torch's own for each dtype (``torch.testing.assert_close``).
     """

@@ -1,4 +1,4 @@
-"""What a graph depends on besides its inputs, and why a step stays eager. Pure."""
+"""What a graph depends on besides its inputs, and why a step stays eager."""
 
 from collections.abc import Callable
 from functools import partial
@@ -55,7 +55,6 @@ _SETTINGS: tuple[Callable[[], Any], ...] = (
 
 
 def modes_of(tree: ModuleTree) -> Key:
-    """What else a graph depends on."""
     return (
         *[setting() for setting in _SETTINGS],
         torch.is_grad_enabled(),
@@ -67,7 +66,6 @@ def modes_of(tree: ModuleTree) -> Key:
 
 
 def why_never(tree: ModuleTree) -> str | None:
-    """Why no step of this tree can be captured."""
     for node in tree.nodes:
         kind = type(node.module).__name__
         if not node.is_plain:
@@ -81,7 +79,7 @@ def why_never(tree: ModuleTree) -> str | None:
 
 
 def why_not_now(tree: ModuleTree) -> str | None:
-    """Why this step must run eagerly, by the state of the base and of torch."""
+    """Why this step must run eagerly, by the state of the base and of torch; None if it need not."""
     has_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
     reasons = {
         "a module has hooks": any(map(any, map(_HOOKS, tree.modules))),

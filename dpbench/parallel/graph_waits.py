@@ -23,7 +23,7 @@ def waits_are_for_earlier_records(device: torch.device) -> bool:
     """Whether a launched graph waits for the record before its launch; False if no try shows it.
 
     A try counts only if the short sleep goes on when the event has been recorded again. Otherwise the graph may have
-    waited before. A host that is held up for long learns nothing.
+    waited before.
     """
     place, second = CapturePlace(device), torch.cuda.Stream(device)
     first = place.stream

@@ -1,17 +1,10 @@
-"""CUDA graphs: a lane's forward and backward are captured once, and then launched with one call each.
+"""CUDA graphs: a lane's forward and backward are captured once, then launched with one call each (picture in
+GRAPHS.md).
 
-::
-
-    forward     lane i   copy the chunk in ──> launch: wait for bucket 0, kernels, ... ──> static outputs ── gather
-    backward    lane i   copy gradients in ──> launch: kernels, pack bucket 0, event 0, kernels, pack bucket 1, event 1
-                hub                                                      └─> sum bucket 0          └─> sum bucket 1
-
-What is sent between lanes stays outside, with its streams and events. A graph has the addresses of the weights, of its
-inputs and of its flats. So it is launched only if the weights lie where they were. An event in a graph is recorded by
-each launch (CUDA Driver API, cuGraphAddEventRecordNode), so the hub can wait for a bucket in the middle of a backward.
+A graph has the addresses of the weights, of its inputs and of its flats. An event in a graph is recorded by each launch
+(CUDA Driver API, cuGraphAddEventRecordNode), so the hub can wait for a bucket in the middle of a backward.
 
 A step is captured after `WARM_UPS` eager ones of its kind, which is its shapes, modes and values that are no tensors.
-What a graph would get wrong runs eagerly, with a reason (`GraphReport`).
 """
 
 import threading
@@ -41,7 +34,7 @@ from dpbench.parallel.reduce import Package, is_dense
 from dpbench.parallel.tables import Arrival
 
 WARM_UPS = 2
-"""Eager steps of a kind before its capture: libraries set themselves up, and kinds that come once are not captured."""
+"""Eager steps before a capture: libraries set themselves up, and kinds that come once are not captured."""
 MOST_KINDS = 8
 MOST_CAPTURES = 3
 """A kind whose weights keep moving runs eagerly after so many captures."""
@@ -50,24 +43,21 @@ _VERSION = attrgetter("_version")
 
 @dataclass(slots=True)
 class GraphReport:
-    """What ran as a graph, and why the other steps did not: each text with the number of its forwards."""
-
     forwards: Counter[str] = field(default_factory=Counter)
     trials_left: int | None = None
     """Eager forwards until the present kind is captured; None if its steps stay eager."""
     is_warming_up: bool = False
-    """Whether the present forward must run in sequence, on the thread that will capture its kind."""
+    """Whether the present forward must run in sequence, on the thread that will capture."""
     has_warned: bool = False
     is_checking: bool = False
     _check: "Check | None" = None
 
     def note(self, text: str) -> None:
-        """Count a forward, unless it is a repetition for a comparison."""
+        """Count a forward, unless it repeats another for a comparison."""
         if not self.is_checking:
             self.forwards[text] += 1
 
     def note_eager(self, reason: str) -> None:
-        """Count a forward that will not become a graph, and warn of the first one."""
         self.trials_left = None
         self.note(f"eager: {reason}")
         if not self.has_warned:
@@ -75,13 +65,11 @@ class GraphReport:
             warnings.warn(f"Policy(graphs=True): a forward ran eagerly: {reason}", stacklevel=2)
 
     def begin_check(self, kind: "_Kind", tree: ModuleTree, devices: Sequence[torch.device]) -> None:
-        """Keep the state before a forward by graphs if it is one of the first of its kind."""
         if kind.checks < CHECKS and not self.is_checking:
             self._check = Check(self, kind, Snapshot(tree, devices, kind.checks))
             kind.checks += 1
 
     def take_check(self) -> "Check | None":
-        """The check that the last forward began, if it did."""
         check, self._check = self._check, None
         return check
 
@@ -90,9 +78,9 @@ class GraphReport:
 
 
 class GraphedBucket:
-    """One bucket on one lane: the flat into which the captured backward packs the gradients, and the event behind it.
+    """One bucket on one lane: its flat of gradients, and the event behind it.
 
-    `dense` are the places in the bucket of the tensors that have gradients; empty if none has.
+    `dense` are the places in the bucket of tensors with gradients.
     """
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
@@ -102,7 +90,6 @@ class GraphedBucket:
         self.event = torch.cuda.Event(external=True)
 
     def pack(self, grads: Sequence[Tensor | None]) -> None:
-        """Pack on the current stream, which captures."""
         present = {i: grad for i, grad in enumerate(grads) if grad is not None}
         if not all(map(is_dense, present.values())):
             raise RefusedError("a gradient is sparse")
@@ -115,8 +102,6 @@ class GraphedBucket:
 
 
 class PackNode(Function):
-    """A bucket's weights during a capture; backward packs their gradients."""
-
     @staticmethod
     def forward(ctx: Any, bucket: GraphedBucket, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
@@ -134,8 +119,6 @@ Weight = tuple[int, int]
 
 
 class LaneGraph:
-    """One lane's graphs for steps of one kind, with the static memory of their inputs, outputs and gradients."""
-
     def __init__(self, lane: Lane, inputs: Sequence[Tensor], place: CapturePlace) -> None:
         self._lane, self._place = lane, place
         self.inputs = [torch.empty_like(tensor) for tensor in inputs]
@@ -148,7 +131,7 @@ class LaneGraph:
         self._backward: torch.cuda.CUDAGraph | None = None
 
     def capture(self, forward: Callable[["LaneGraph"], Any]) -> TreeSpec:
-        """Capture `forward`, and a backward if its outputs have a graph; return the form of the outputs."""
+        """Capture `forward`, and a backward if its outputs have a graph; return the outputs' form."""
         with self._place.capture() as self._forward:
             outputs, spec = tree_flatten(forward(self))
         if not outputs or not all(isinstance(output, Tensor) for output in outputs):
@@ -172,10 +155,10 @@ class LaneGraph:
         self._forward.replay()
 
     def launch_backward(self, grads: Sequence[Tensor | None]) -> set[Weight]:
-        """Launch on the lane's compute stream, which must be current. Return the weights that get no gradient.
+        """Launch on the lane's compute stream, and return the weights that get no gradient.
 
-        The last step's sums have read the flats on the far stream, before it received this step's weights.
-        An output without a gradient gets zeros, but the weights behind it alone have none, as in an eager step.
+        The last step's sums have read the flats on the far stream, before it received this step's weights. An output
+        without a gradient gets zeros, but the weights behind it alone have none, as in an eager step.
         """
         assert self._backward is not None
         given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
@@ -193,10 +176,7 @@ class LaneGraph:
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """The graphs of all lanes for steps of one kind. `addresses` are those of the weights and constants that they read.
-
-    If `waits`, the forwards wait for the weights, each where it is read. `constants` keeps the constants' memory.
-    """
+    """If `waits`, the forwards wait for the weights, each where it is read."""
 
     lanes: Sequence[LaneGraph]
     spec: TreeSpec
@@ -211,7 +191,7 @@ def address_of(constant: Tensor) -> tuple[Any, ...]:
 
 
 class GraphedLane(Function):
-    """One lane's step. Its backward posts the lane's flats. The `tokens` make the engine run the SumNodes after it."""
+    """One lane's step; the `tokens` make the engine run the SumNodes after its backward."""
 
     @staticmethod
     def forward(ctx: Any, run: "Run", number: int, inputs: Sequence[Tensor], *tokens: Tensor) -> tuple[Tensor, ...]:
@@ -232,10 +212,7 @@ class GraphedLane(Function):
 
 
 class Run:
-    """One forward by graphs, and its backward. It lives as long as its autograd nodes.
-
-    It keeps `weights`, whose memory the backward reads by its address.
-    """
+    """One forward by graphs and its backward; it keeps `weights`, which the backward reads by address."""
 
     def __init__(
         self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox], weights: object
@@ -292,14 +269,12 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The comparison of a kind's last forward with an eager one, and the state before it."""
-
     report: GraphReport
     kind: _Kind
     snapshot: Snapshot
 
     def again_if_equal(self, found: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """Return what `again` does if the output `found` equals that of `eagerly`; else None, and note why."""
+        """Return what `again` does if `found` equals the eager output; else None, and note why."""
         self.report.is_checking = True
         try:
             reason = difference(found, eagerly, self.snapshot)
@@ -327,16 +302,14 @@ class Graphs:
         self._parameters = [tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices]
 
     def versions(self) -> list[int]:
-        """How often each parameter was written, as autograd counts it for what it saves."""
         return list(map(_VERSION, self._parameters))
 
     @property
     def constants(self) -> list[Tensor]:
-        """The tensors that are plain attributes of modules. A graph reads them where they are."""
+        """Tensors that are plain attributes of modules, which a graph reads where they are."""
         return [value for table in self._tables for value in table.values() if isinstance(value, Tensor)]
 
     def begin(self, run: Run) -> None:
-        """Note a forward by graphs."""
         self.launches += 1
         self._last = weakref.ref(run)
 
@@ -369,10 +342,8 @@ class Graphs:
         return None if kind.step is None and self._warms_up(kind) else (kind, tensors)
 
     def _warms_up(self, kind: _Kind) -> bool:
-        """Whether this forward is one of the kind's last eager ones.
-
-        They run on the thread that captures, because a library makes its handles and plans for each thread, and cannot
-        make them in a capture (pytorch#99397).
+        """Whether the forward must run on the thread that captures. A library makes handles and plans for each thread,
+        and cannot make them in a capture (pytorch#99397).
         """
         if kind.thread != threading.get_ident():
             kind.thread, kind.warm_ups = threading.get_ident(), 0
@@ -418,7 +389,6 @@ class Graphs:
         return kind.step
 
     def _close_places_if_unused(self) -> None:
-        """Give the lanes' pools back if no kind has graphs."""
         if all(kind.step is None for kind in self._kinds.values()):
             for place in self._places.values():
                 place.close()
@@ -426,14 +396,13 @@ class Graphs:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of the error that ended the capture, not of those that follow from it."""
     while error.__context__ is not None:
         error = error.__context__
     return f"{type(error).__name__}: {(str(error) or 'no text').splitlines()[0]}"
 
 
 Replica = Callable[[int, list[Tensor], dict[int, Arrival]], nn.Module]
-"""Makes the replica of a lane from its tensors, which wait for their arrivals."""
+"""Makes a lane's replica from its tensors, which wait for their arrivals."""
 
 
 def capture_step(
@@ -441,7 +410,7 @@ def capture_step(
 ) -> tuple[list[LaneGraph], TreeSpec, bool]:
     """Capture the lanes one after the other. Nothing runs, so the base stays as it is.
 
-    Return the graphs, the form of the outputs, and whether the forwards themselves wait for the weights.
+    Return the graphs, the outputs' form, and whether the forwards themselves wait for the weights.
     """
     waits = all(map(waits_are_for_earlier_records, {lane.device for lane in work.lanes}))
     graphs: list[LaneGraph] = []
@@ -467,7 +436,6 @@ def capture_step(
 
 
 def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
-    """Replace the tensors that need gradients by outputs of a PackNode for each bucket, and return the buckets."""
     buckets = []
     for wanted, mailbox, _ in sums:
         assert mailbox.shapes is not None
@@ -481,7 +449,6 @@ def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[Graphed
 
 
 def _reached_weights(output: Tensor, buckets: Sequence[GraphedBucket]) -> set[Weight]:
-    """The weights that an output's gradient reaches."""
     numbers = {bucket: number for number, bucket in enumerate(buckets)}
     reached: set[Weight] = set()
     seen: set[Any] = set()
@@ -504,7 +471,7 @@ def _static_arguments(call: tuple[Any, Any], inputs: Sequence[Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one forward has for its lanes. `owner` keeps the memory of the weights alive."""
+    """One forward's data for its lanes; `owner` keeps the weights' memory alive."""
 
     lanes: Sequence[Lane]
     inputs: Sequence[Sequence[Tensor]]
@@ -513,7 +480,7 @@ class Work:
 
 
 def launch(graphs: Graphs, step: StepGraph, work: Work) -> list[Any]:
-    """The outputs of all lanes. Their memory is static: gather copies them."""
+    """The outputs of all lanes, in static memory: gather copies them."""
     run = Run(graphs, step, work.lanes, [mailbox for _, mailbox, _ in work.sums], work.owner)
     # The last bucket first: while the engine queues the SumNodes, another of its threads may start with the first.
     tokens = [token for _, _, token in reversed(work.sums)]

@@ -1,34 +1,23 @@
 """Interleaved dispatch: all lanes are under way at once, but one runs at a time and passes the baton on.
 
-Each lane has a thread, and with it its own thread-local state. A lane passes the baton to the next lane (`Baton`)
-after its first leaf module, then after two more, four, and so on up to `MOST_LEAVES`. Leaf modules are modules without
+Each lane has a thread, and with it its own thread-local state. A lane passes the baton to the next lane (`Baton`) after
+its first leaf module, then after two more, four, and so on up to `MOST_LEAVES`. Leaf modules are modules without
 children, and custom ones. So every device has work early, the threads do not compete for the interpreter's lock, and
 the order of all operators is the same in every run.
 
-The lane passes the baton on where a replica's module *reads* a child, from its table of children. That is just before
-it calls the child. No hook sees it, a call costs nothing more, and a copy of a replica behaves as the replica.
-Outside of an interleaved run, and in threads that the forward itself has started, a read is only a read.
-
-The lane that holds the baton runs, all others wait. The last lane passes it to the first::
+The lane passes the baton on where a replica's module *reads* a child, from its table of children. No hook sees the
+read, a call costs nothing more, and a copy of a replica behaves as the replica. The last lane passes the baton to the
+first::
 
     lane 0   ██──┐     ┌─██──┐     ┌─██ ends
     lane 1       └─██──│     └─██──│     └─██ ...
     lane 2           └─██        └─██
 
-Each lane has a lock that is open while the baton is on its way to it. So a lane that has not started yet keeps its
-place in the order. A lane that ends leaves the ring for good.
+Each lane has a lock that is open while the baton is on its way. So a lane that has not started yet keeps its place.
 
-Some sections of a forward must not be disturbed by other lanes. So a lane passes the baton on only while the state
-below is that in which its forward began:
-
-checkpoints                Grad mode (off in inference mode too) or saved-tensor hooks differ. A checkpoint saves the
-                           generators' states and draws again in its recomputation, without other lanes' draws.
-forward-mode AD            All threads share one level (`torch.func.jvp`).
-`parametrize.cached`       All threads share one cache.
-settings of the process    Attention's backends and the default dtype, which a replica may set and put back.
-torch.compile, modes       The compiler holds a lock that other lanes may need. Dispatch modes see every operator.
-
-So what threads share (`thread_state.py`) is used by one lane after the other, as in sequence.
+A lane passes the baton on only in the section in which its forward began: with the same grad mode, saved-tensor hooks,
+forward-mode AD, `parametrize.cached`, settings, compilers and dispatch modes. Other lanes' draws would disturb a
+checkpoint, which draws again in its recomputation.
 """
 
 import contextvars
@@ -52,8 +41,7 @@ _GONE = -1
 class Baton:
     """Lets `count` lanes run one at a time, lane 0 first.
 
-    `holder` is the lane that runs. `passes` counts how often the baton has moved. Once `is_dropped`, all lanes run at
-    the same time and no lane waits.
+    `holder` is the lane that runs. Once `is_dropped`, all lanes run at the same time and no lane waits.
     """
 
     __slots__ = ("_gates", "_next", "holder", "is_dropped", "passes")
@@ -71,15 +59,13 @@ class Baton:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other lane waits for the holder."""
         return self._next[self.holder] == self.holder
 
     def take(self, lane: int) -> None:
-        """Wait for the lane's first turn."""
         self._gates[lane].acquire()
 
     def pass_on(self, lane: int) -> None:
-        """Let the others run until the baton is back; drop it at an interrupt, which the lane may catch and go on."""
+        """Let the others run until the baton is back; drop it at an interrupt."""
         if self.is_dropped or self._next[lane] == lane:
             return
         try:
@@ -102,7 +88,6 @@ class Baton:
             self._give(following)
 
     def drop(self) -> None:
-        """Let all lanes run at the same time, from now on."""
         # Before the gates open: a lane that has not seen it finds its gate open, whatever it does.
         self.is_dropped = True
         for gate in self._gates:
@@ -122,7 +107,7 @@ def _open(gate: threading.Lock) -> None:
 
 
 def section() -> Hashable:
-    """The section that the calling thread is in, to compare with that in which its forward began."""
+    """The calling thread's section, to compare with that in which its forward began."""
     return (
         torch.is_grad_enabled(),
         torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
@@ -140,13 +125,11 @@ MOST_LEAVES = 16
 """Leaf modules that a lane calls at most between two passes of the baton.
 
 A pass costs 10 to 25 us. With 16, a forward with ResNet-50's modules takes the host 10 % longer than in sequence; with
-4 it takes 22 % longer, with 1 48 %. The first turns are shorter, because then the other devices have no work yet.
+4 it takes 22 % longer, with 1 48 %.
 """
 
 
 class _LaneInTurn:
-    """One lane of a run, as its thread sees it: counts leaf modules, and passes the baton on."""
-
     __slots__ = ("_baton", "_home", "_lane", "_leaves", "_most")
 
     def __init__(self, baton: Baton, lane: int, home: Hashable) -> None:
@@ -154,7 +137,7 @@ class _LaneInTurn:
         self._leaves, self._most = 0, 1
 
     def reach(self, is_leaf: bool) -> None:
-        """Before a child is read: pass the baton on if enough leaves were, outside of whole sections."""
+        """Pass the baton on if enough leaves were read; call it before a child is read."""
         if self._leaves >= self._most and section() == self._home:
             self._leaves, self._most = 0, min(2 * self._most, MOST_LEAVES)
             self._baton.pass_on(self._lane)
@@ -162,10 +145,7 @@ class _LaneInTurn:
 
 
 class InterleavedRun(WatchedRun):
-    """The calls of one forward, of which one runs at a time.
-
-    If the run stalls, the watchdog drops the baton. Then all lanes run at the same time until the forward ends.
-    """
+    """If the run stalls, the watchdog drops the baton."""
 
     __slots__ = ("_baton", "_calls", "_home", "_pools", "_state", "_threads")
 
@@ -190,7 +170,7 @@ class InterleavedRun(WatchedRun):
         return self._threads[self._baton.holder]
 
     def run(self) -> list[Any]:
-        """The results in order, when all calls have ended. The first call runs in the caller's thread."""
+        """The results in order; the first call runs in the caller's thread."""
         state = self._state
         elsewhere = [
             partial(self._run_lane, lane, partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)))
@@ -213,7 +193,6 @@ class InterleavedRun(WatchedRun):
 
 
 def _as_lane(lane: _LaneInTurn, call: Call) -> Any:
-    """Call `call` as this lane; a run around this one goes on afterwards."""
     around, here.lane = here.lane, lane
     try:
         return call()

@@ -1,9 +1,9 @@
 """A lane: one replica's device and its streams; functions on streams of any device type.
 
-The module of an accelerator's type (``torch.get_device_module``) must offer ``Stream``, ``Event``,
-``current_stream`` and ``stream``. As in ``torch.cuda``, ``stream`` also makes the stream's device current. After an
-interrupt ``set_stream``, ``set_device`` and ``synchronize`` are called too.
-On the CPU an operation is over when its call returns: the streams are None, and these functions do nothing.
+The module of an accelerator's type (``torch.get_device_module``) must offer ``Stream``, ``Event``, ``current_stream``
+and ``stream``. As in ``torch.cuda``, ``stream`` also makes the stream's device current. After an interrupt
+``set_stream``, ``set_device`` and ``synchronize`` are called too. On the CPU an operation is over when its call
+returns: the streams are None, and these functions do nothing.
 
 Each lane has two side streams, so that transfers of different lanes run at the same time, beside the compute::
 
@@ -13,11 +13,11 @@ Each lane has two side streams, so that transfers of different lanes run at the 
                                 compute 1  2       3          compute: the caller's current stream, where replicas run
                                 inbound 1  2       3          inbound: chunks of the batch from the host
 
-The inbound stream carries nothing else, so that the next batch arrives while the last step still runs.
-Lane 0 is the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
+The inbound stream carries nothing else, so that the next batch arrives while the last step still runs. Lane 0 is
+the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
 
-Weights and gradients go between a lane and its parent (`routes.py`). Their end at the parent's device is the
-stream *above*. Where the parent is lane 0, it is the near stream::
+The end of a lane's link to its parent (`routes.py`), at the parent's device, is the stream *above*. Where the parent is
+lane 0, it is the near stream::
 
     chain       hub, near 1         far 1, above 2       far 2, above 3       far 3
     lane        0 ────────────────> 1 ─────────────────> 2 ─────────────────> 3
@@ -47,7 +47,7 @@ def current_stream(device: torch.device) -> Stream:
 
 
 def current_handle(device: torch.device) -> int:
-    """The number of the device's current stream; 0 on the CPU. It takes a tenth of the time of `current_stream`."""
+    """The number of the device's current stream, in a tenth of the time of `current_stream`; 0 on the CPU."""
     return _handle_lookup(device.type)(device.index)
 
 
@@ -76,14 +76,14 @@ def heads_of(devices: Sequence[torch.device]) -> tuple[int, ...]:
 
 
 def wait_for_all(devices: Sequence[torch.device]) -> None:
-    """Let the host wait for the current streams of the devices."""
+    """Block the host until the devices' current streams are done."""
     for device in dict.fromkeys(devices):
         if (stream := current_stream(device)) is not None:
             stream.synchronize()
 
 
 class _OnStream:
-    """What ``torch.cuda.StreamContext`` does, with 3 Python calls in place of about 30 for another device's stream."""
+    """``torch.cuda.StreamContext`` with 3 Python calls in place of about 30 for another device's stream."""
 
     __slots__ = ("_here", "_stream", "_there")
 
@@ -109,7 +109,7 @@ def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[A
 
 
 class _Events(threading.local):
-    """An event for each device. It may be recorded again at once: a wait is for what was recorded when it was asked."""
+    """An event for each device. It may be recorded again at once: a wait is for the record before it."""
 
     def __init__(self) -> None:
         self.of: dict[int, Any] = defaultdict(torch._C._CudaEventBase)
@@ -125,7 +125,7 @@ def wait_stream(waiting: Stream, awaited: Stream) -> None:
 
 
 def fork(awaited: Stream, streams: Iterable[Stream]) -> None:
-    """Make all later work on the streams wait for all present work on `awaited`, with one event."""
+    """Make later work on the streams wait for present work on `awaited`, with one event."""
     waiting = [] if awaited is None else [stream for stream in streams if stream is not None and stream != awaited]
     if not waiting:
         return
@@ -168,41 +168,33 @@ def record_event(device: torch.device, stream: Stream, again: Any = None) -> Any
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One replica's device and its streams in one forward."""
-
     device: torch.device
     compute: Stream
     near: Stream
     far: Stream
     inbound: Stream
     above: Stream
-    """On the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
+    """The stream on the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
     parent: int = 0
     children: tuple[int, ...] = ()
     is_linked: bool = False
-    """Whether a link leads to its parent. Not to lane 0's, which is lane 0 itself."""
+    """Whether a link leads to its parent; False for lane 0."""
     route: Route = Route.STAR
-    """The route of the weights and gradients that go over this link."""
     is_staged: bool = False
-    """Whether its bytes go through the host because the user chose `Policy.host_staged`."""
+    """Whether `Policy.host_staged` sends its bytes through the host."""
     is_remote: bool = False
-    """Whether its bytes go over a link; not those of lane 0, nor of other lanes on the base's device."""
+    """Whether its bytes go over a link; False on the base's device."""
     has_pieces: bool = True
-    """Whether the route passes buckets on in pieces."""
     small_bytes: int = 0
     """Chunks and outputs up to this size go on the compute streams."""
 
 
 class _Here(threading.local):
-    """The calling thread's current device, and its lanes since it was asked for."""
-
     device = 0
     lanes: Sequence[Lane] = ()
 
 
 class SideStreams:
-    """The side streams of one wrapper, made on first use. Without `links` the lanes have no route but the star."""
-
     def __init__(
         self,
         devices: Sequence[torch.device],
@@ -229,7 +221,6 @@ class SideStreams:
 
     @property
     def has_links(self) -> bool:
-        """Whether a lane's bytes go over a link."""
         return any(self._is_remote)
 
     def lanes(self, count: int, is_overlapped: bool) -> list[Lane]:
@@ -244,10 +235,7 @@ class SideStreams:
         return last[1]
 
     def restore(self) -> None:
-        """Undo what an interrupt has left of `use_stream` in this thread, and wait for all work on the devices.
-
-        Before the interrupted forward, `here.lanes` must have been emptied.
-        """
+        """Undo what an interrupt has left of `use_stream` in this thread, and wait for all devices."""
         if self._is_on_cpu or not self.here.lanes:
             return
         module = torch.get_device_module(self._devices[0])

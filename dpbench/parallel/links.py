@@ -7,8 +7,8 @@ keep all its links busy. The clock times the host, which issues the copies, and 
     streams           copies │ copies  copies  copies │
                            begin                     end
 
-A step takes the longer of the two. The host's time is that of a bucket of any size. The devices' time is measured with
-larger pieces, which take longer than issuing them does, and is converted.
+A step takes the longer of the two times. The devices' is measured with pieces that take longer than their issue, and is
+converted.
 """
 
 import time
@@ -32,16 +32,12 @@ ROUNDS = 3
 
 
 class ProbeWork(NamedTuple):
-    """What `issue` puts on the streams, each of which belongs to a device."""
-
     devices: list[torch.device]
     streams: list[Stream]
     issue: Callable[[], object]
 
 
 class ProbeTimes(NamedTuple):
-    """The seconds of a round: of the host to issue it, and of the devices to do it."""
-
     host_s: float
     device_s: float
 
@@ -52,10 +48,10 @@ class ProbeTimes(NamedTuple):
 
 @cache
 def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tuple[Hop, ...], ...]], ...]) -> Seconds:
-    """The seconds of a bucket of weights and of gradients on each route; nothing on devices that measure no times.
+    """The seconds of a bucket of weights and of gradients on each route; empty on devices that measure no times.
 
-    `hops` are the route's copies down, and those up. Their numbers are indices of `devices`. A route that fails
-    has no seconds, such as one by NCCL without shared memory, or one without enough memory.
+    `hops` are the route's copies down, and those up. A route that fails has no seconds, such as one by NCCL without
+    shared memory, or one without enough memory.
     """
     if not has_times(devices[0]):
         return ()
@@ -72,7 +68,7 @@ def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tu
 
 @cache
 def rate_between(one: torch.device, other: torch.device) -> float | None:
-    """The bytes a second from one device to the other, or back if that is slower; None if it cannot be measured."""
+    """The bytes a second in the slower direction; None if it cannot be measured."""
     if not has_times(one):
         return None
     with torch.inference_mode(False), torch.no_grad():
@@ -84,7 +80,7 @@ def rate_between(one: torch.device, other: torch.device) -> float | None:
 
 @cache
 def has_times(device: torch.device) -> bool:
-    """Whether events of the device measure times; simulated devices' do not, and the CPU has none."""
+    """Whether the device's events measure times; simulated devices' do not."""
     if device.type == "cpu":
         return False
     module = torch.get_device_module(device)
@@ -101,7 +97,7 @@ def has_times(device: torch.device) -> bool:
 
 
 def times(work: ProbeWork, clock: Callable[[], float] = time.perf_counter) -> ProbeTimes:
-    """The times of a round. A first round warms up, and keeps the devices busy until the next is issued."""
+    """The times of a round, after one that warms up and keeps the devices busy until the next is issued."""
     first, *others = work.streams
     module = torch.get_device_module(work.devices[0])
     begin, end = (module.Event(enable_timing=True) for _ in range(2))
@@ -156,11 +152,11 @@ def _memory(devices: Sequence[torch.device], end: int) -> Tensor:
 
 
 def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
-    """What a plan of the route needs to know of the links.
+    """What a plan of the route needs to know of the links; they are tested, and a chain's are measured.
 
-    The links of the plan are tested, and a chain's are measured. If one of them is unsound or slow, the plan may
-    change, and its new links are tested. Other links, such as those of the batch and the outputs on a chain, are tested
-    by their first copy. So the plan's links are the first of the few peers that a device may have.
+    If one of them is unsound or slow, the plan may change, and its new links are tested. Other links, such as those of
+    the batch and the outputs on a chain, are tested by their first copy. So the plan's links are the first of the few
+    peers that a device may have.
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))

@@ -41,15 +41,14 @@ from dpbench.parallel.scatter_gather import Target, gather, gather_to, resolve_t
 T = TypeVar("T", bound=nn.Module)
 
 _RUNTIME = ("_replicas", "_dispatcher", "_in_sequence", "_ready_for", "_shares", "_accumulation")
-"""Attributes that hold memory and threads. A copy or an unpickled wrapper makes new ones."""
+"""Attributes with memory and threads; a copy or an unpickled wrapper makes new ones."""
 _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
 
 
 class _EqualToStock(ABCMeta):
     """Makes ``type(model) in (nn.DataParallel, ...)`` hold, by which many training scripts find the module.
 
-    It derives from ABCMeta, so that a subclass of the wrapper may be abstract too. Sets and dicts tell both classes
-    apart, because their hashes differ.
+    Sets and dicts tell both classes apart, because their hashes differ.
     """
 
     def __eq__(cls, other: object) -> bool:
@@ -64,8 +63,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
     It is a subclass, so that libraries find the module in it, but it uses no code of the stock wrapper.
 
     `device_ids` may repeat a device and may name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it the
-    wrapper uses all accelerators of the default type. If there is none, forward calls the module. The module's
-    parameters and buffers must be on ``device_ids[0]`` at forward.
+    wrapper uses all accelerators of the default type. The module's parameters and buffers must be on ``device_ids[0]``
+    at forward.
     """
 
     def __init__(
@@ -109,7 +108,6 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:
-        """The pool for the present devices and policy. Both attributes may be assigned, as stock's devices may."""
         if self._ready_for != (self.device_ids, self.policy):
             self._start_runtime()
         return self._replicas
@@ -145,7 +143,6 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             raise
 
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly."""
         report = self._replicas.graph_report
         report.is_warming_up = False
         if self.src_device_obj.type != "cuda":
@@ -175,7 +172,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         return self._replicas.graph_report.lines() if self.device_ids else []
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
-        """The replicas' outputs. The borrower of `ReplicaPool.lend`: no replica outlives it."""
+        """The replicas' outputs, as the borrower of `ReplicaPool.lend`: no replica outlives it."""
         replicas = self.replicate(module, self.device_ids[: len(chunks)])
         return self.parallel_apply(replicas, chunks, kwarg_chunks)
 
@@ -211,7 +208,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
 
     @property
     def shares(self) -> Shares | None:
-        """The lanes' shares, for `chunk_weights`; None stands for equal chunks."""
+        """The lanes' shares, for `chunk_weights`; None for equal chunks."""
         return self.policy.shares
 
     @property
@@ -219,8 +216,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         """How many further forwards are trials, at least: 0 once the wrapper is settled.
 
         The wrapper tries ways of dispatch in turn, apart for each mode (`training`, grad mode) and each number of
-        lanes. This is about the present mode and the lanes of the last forward. Before the first forward it is at
-        least 1. Times of trials are no times of the wrapper, so measure when this is 0.
+        lanes. It is about the present mode and the last forward's number of lanes; before the first forward it is at
+        least 1.
         """
         if len(self.device_ids) < 2:
             return 0
@@ -242,18 +239,15 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     loss(model(batch)).backward()
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
-        Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
-        what cannot be kept: `accumulate.py` lists it.
+        Until then ``.grad`` gets only what cannot be kept: `accumulate.py` lists it.
 
         The first forward inside sends the weights. A later one sends them if they have changed, as
-        `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
-        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
-        is kept and ``.grad`` gets every step.
+        `Policy.skip_unchanged` describes. Every forward sends the buffers. If all lanes are on one device, nothing is
+        kept and ``.grad`` gets every step.
 
         If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
         `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is
-        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part. Copies
-        and pickles of the wrapper hold nothing.
+        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part.
         """
         return Context(self._accumulation)
 
@@ -312,7 +306,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 
 class ModelWithLoss(nn.Module):
-    """Calls `module` and `loss` on it. Its parameters are those of `module`, with the prefix ``module.``."""
+    """Its parameters are those of `module`, with the prefix ``module.``."""
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -320,7 +314,7 @@ class ModelWithLoss(nn.Module):
         self.loss = loss
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of each item. The last positional argument is the target, with the batch as dimension 0."""
+        """Return the loss of each item, shape (batch,); the last positional argument is the target."""
         if not inputs or not isinstance(inputs[-1], Tensor) or inputs[-1].dim() == 0:
             raise ValueError(
                 "with_loss: the last positional argument must be the target, a tensor with a batch dimension"
@@ -337,19 +331,19 @@ class ModelWithLoss(nn.Module):
 
 
 def with_loss(module: nn.Module, loss: Loss) -> ModelWithLoss:
-    """Return a module that takes the inputs and the target, and returns the loss of each item.
+    """Return a module that takes the inputs and the target, and returns the loss of each item, shape (batch,).
 
-    `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. A
-    scalar is repeated for each item of its chunk. So the mean of what the wrapper returns is weighted by the chunks'
-    sizes, and equals the mean over the batch also if chunks are uneven::
+    `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. So the
+    mean of what the wrapper returns is weighted by the chunks' sizes, and equals the mean over the batch also if chunks
+    are uneven::
 
         model = DataParallel(with_loss(net, nn.functional.cross_entropy))
         loss = model(images, labels).mean()
         loss.backward()
 
-    What you give up: the outputs. To get them too, call ``net`` or another wrapper around it. A loss that is no mean
-    over items, such as one that normalises by a count in the whole batch, has another value than without the wrapper.
-    Calling it raises ValueError if the loss is neither a scalar nor such a vector.
+    The outputs are not returned: call ``net`` for them. A loss that is no mean over items, such as one normalised by a
+    count in the batch, has another value than without the wrapper. Calling it raises ValueError if the loss is neither
+    a scalar nor such a vector.
     """
     return ModelWithLoss(module, loss)
 

@@ -1,14 +1,11 @@
-"""The base's modules and tensors, read once: whether they are still the same, and whether they can be replicated.
+"""The base's modules and tensors, read once.
 
-Under `Policy.skip_unchanged` tensors are not sent again if they provably have not changed. A version counter
-alone proves nothing, since fused optimizers do not raise it. A tensor counts as unchanged if:
+Under `Policy.skip_unchanged` tensors are not sent again if they provably have not changed. A version counter alone
+proves nothing, since fused optimizers do not raise it. A tensor counts as unchanged if:
 
 1. its memory and its version are the same,
 2. no optimizer has stepped on it since,
 3. the user has not called `mark_dirty` since.
-
-Some writes escape all three: through ``.data``, NumPy or the storage, by collectives or other processes, and by fused
-kernels called without an optimizer. A user who writes so must call `mark_dirty`, or not opt in.
 """
 
 import gc
@@ -35,15 +32,13 @@ from dpbench.parallel.devices import CPU
 _LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
 _TABLES = tuple(map(attrgetter, ("_modules", "_parameters", "_buffers")))
 Slots = tuple[tuple[str, int | None], ...]
-"""Names with indices into the tree's modules or tensors; None if the base has None there."""
+"""Names with indices into the tree's modules or tensors; None for a member that is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One module of the base.
-
-    `is_plain`: a copy of its ``__dict__`` replicates it. `is_compiled`: ``torch.compile(module)`` made it, and writes
-    to it go through to the module that it wraps. A module that is not plain is called custom.
+    """`is_plain`: a copy of its ``__dict__`` replicates it; other modules are called custom. `is_compiled`:
+    ``torch.compile(module)`` made it, and writes to it go through to the module that it wraps.
     """
 
     module: nn.Module
@@ -55,15 +50,10 @@ class Node:
 
 
 _PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_for_data_parallel)
-"""Replications that a shell replaces.
-
-A graph module's would compile its graph again and leave cycles. A shell gets the compiled code from the class.
-"""
+"""Replications that a shell replaces. A graph module's would compile its graph again and leave cycles."""
 
 
 class ModuleTree:
-    """A snapshot of which modules and tensors the base has, without the tensors' values."""
-
     def __init__(self, root: nn.Module) -> None:
         self.root = root
         modules = list(root.modules())
@@ -122,10 +112,8 @@ class ModuleTree:
         )
 
     def has_same_members(self) -> bool:
-        """Like `is_whole` in a fraction of the time, but some changes are not seen.
-
-        It does not see new names, or a module's new tables. This is enough for the check of devices: only an early and
-        clear error depends on it.
+        """Like `is_whole` in a fraction of the time, blind to new names and tables: enough for the early error of a
+        wrong device.
         """
         # Never for lazy modules: their uninitialized parameters change their class in place, which is not seen here.
         return not self.is_lazy and _are_same(self._members_now(), self._members)
@@ -145,7 +133,7 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
-    """Whether both hold the same objects, by `is`. The old ones are alive, so no new one has their id."""
+    """Whether both hold the same objects; the old ones are alive, so no new one has their id."""
     return len(things) == len(old_things) and all(map(is_, things, old_things))
 
 
@@ -185,10 +173,7 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
 
 
 def check_replicatable(tree: ModuleTree) -> None:
-    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule; warn of compiled modules.
-
-    The errors' texts are stock's.
-    """
+    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule; warn of compiled modules."""
     if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
         warnings.warn(
             "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
@@ -211,7 +196,7 @@ def check_replicatable(tree: ModuleTree) -> None:
 def check_not_transformed(tensors: Sequence[Tensor]) -> None:
     """Raise NotImplementedError for tensors with tangents or under ``torch.func``.
 
-    Only plain values are sent, so derivatives would silently lack the other lanes' share. Inputs may be both.
+    Only plain values are sent, so derivatives would silently lack the other lanes' share.
     """
     has_transforms = torch._C._are_functorch_transforms_active()
     if not has_transforms and forward_ad._current_level < 0:
@@ -231,10 +216,8 @@ Signature = tuple[Any, ...]
 
 
 class ChangeWatch:
-    """Counts the optimizer steps on each tensor in the process, as long as the watch lives.
-
-    A step counts at its start and at its end. A step that fails may have written before it failed, and a step with a
-    closure writes after the closure's forward.
+    """Counts the optimizer steps on each tensor in the process. A step counts at its start and at its end: one that
+    fails may have written, and one with a closure writes after the closure's forward.
     """
 
     def __init__(self) -> None:
@@ -255,7 +238,6 @@ class ChangeWatch:
         self._steps.update(id(p) for p in parameters if p.requires_grad or p.grad is not None)
 
     def mark_dirty(self) -> None:
-        """Make every later signature differ from the present ones."""
         self._mark = object()
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:

@@ -8,11 +8,10 @@ piece as soon as it has added it, so that several links send at the same time::
     lane 1     flat 1 ─────────────────────> add ──> send                     far 1, near 1
     lane 0     flat 0 ─────────────────────────────────> add ──> sums         hub
 
-Each lane adds its own flat and its children's in the order of the lanes, so every run gives the same bits. A chain's
-sum is g0 + (g1 + (g2 + g3)); a star's ((g0 + g1) + g2) + g3. NCCL has its own order.
+Each lane adds in the order of the lanes, so every run gives the same bits, but for NCCL. A chain's sum is g0 + (g1 +
+(g2 + g3)); a star's ((g0 + g1) + g2) + g3.
 
-Some gradients go straight to the hub on every route, and are added there in the order of the lanes: those that need a
-graph, those that not all lanes have, and those that are in no flat.
+Gradients that need a graph, that a lane lacks or that are in no flat go straight to the hub on every route.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,12 +30,11 @@ from dpbench.parallel.transfer import copy_to, sum_by_nccl
 
 
 def is_dense(grad: Tensor | None) -> bool:
-    """Whether there is a gradient, and it is strided."""
     return grad is not None and grad.layout is torch.strided
 
 
 def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of the gradients that are there, out of place, on the current stream; None without any."""
+    """The sum of the gradients that are there, out of place; None without any."""
     total: Tensor | None = None
     for grad in grads:
         if grad is None or total is None:
@@ -49,7 +47,7 @@ def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def zeros_for_hooks(node: Any) -> Tensor | None:
-    """Zeros on the current stream if the parameter has hooks, which the engine would call with None; else None.
+    """Zeros if the parameter has hooks, which the engine would call with None; else None.
 
     `node` is the node that writes the parameter's ``.grad``.
     """
@@ -65,11 +63,9 @@ Arrived = list[tuple[Tensor, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One lane's gradients of one bucket, ready at the event `ready`.
-
-    `flat` holds the gradients of the tensors `dense`, by their place in the bucket. `others` are sparse. The memory of
-    a flat that `is_static` is written again by the next step. `without` are places in `dense` that have no gradient,
-    but zeros in the flat.
+    """One lane's gradients of one bucket, ready at the event `ready`. `flat` holds the tensors `dense`, by their place
+    in the bucket. `others` are sparse. The memory of a flat that `is_static` is written again by the next step.
+    `without` are places in `dense` that have no gradient, but zeros in the flat.
     """
 
     flat: Tensor | None
@@ -84,10 +80,7 @@ Packages = Sequence[tuple[Lane, Package]]
 
 
 def to_sum_in(package: Package, base: Lane) -> Package:
-    """Lane 0's package, in whose memory the sum is made. It becomes ``.grad``, so a static flat is copied on the hub.
-
-    The copy waits for its own bucket alone, so sums of earlier buckets do not wait for later ones.
-    """
+    """Lane 0's package, in whose memory the sum is made; a static flat is copied, since the sum becomes ``.grad``."""
     if not package.is_static:
         return package
     assert package.flat is not None
@@ -98,7 +91,7 @@ def to_sum_in(package: Package, base: Lane) -> Package:
 
 
 def sum_along_route(packages: Packages) -> Tensor:
-    """The sum of all lanes' flats, all of one size: in the memory of lane 0's, to be read on the hub.
+    """The sum of all lanes' flats, in the memory of lane 0's, to be read on the hub.
 
     The flats of lanes with children are written to.
     """
@@ -136,7 +129,6 @@ def _sum_by_nccl(packages: Packages) -> Tensor:
 
 
 def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], is_whole: bool) -> Arrived:
-    """Add the children's sums to the lane's flat, and send each piece to the parent, on the current streams."""
     lane, package = packages[number]
     parent = packages[lane.parent][0]
     sent: Arrived = []
@@ -163,7 +155,7 @@ def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], 
 
 
 def _give_back(children: Packages, lane: Lane) -> None:
-    """Let the children's memory be used again after the lane has read it, before anything else is queued there."""
+    """Let the children's memory be reused after the lane has read it."""
     fork(lane.far, [child.above for child, _ in children if child.is_linked])
     for child, package in children:
         if not child.is_linked and lane.far != child.compute:
@@ -190,7 +182,7 @@ def sum_with_graph(packages: Packages) -> Tensor:
 def arrivals(packages: Packages, base: Lane) -> Iterator[Tensor]:
     """The flats on the base's device, to be read on the hub before the next one is asked for.
 
-    All copies start before the hub waits for the first. Otherwise each would start after the previous had arrived.
+    All copies start before the hub waits for the first.
     """
     flats = [_receive(package, lane, base) if lane.is_remote else package.flat for lane, package in packages]
     for (lane, package), flat in zip(packages, flats, strict=True):
@@ -207,7 +199,6 @@ def arrivals(packages: Packages, base: Lane) -> Iterator[Tensor]:
 
 
 def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
-    """Copy a flat to the base's device on the lane's side streams. The hub then waits for the near stream."""
     assert package.flat is not None
     _take_over(package, lane)
     with use_stream(base.device, lane.near), use_stream(lane.device, lane.far):
@@ -215,7 +206,7 @@ def _receive(package: Package, lane: Lane, base: Lane) -> Tensor:
 
 
 def copy_other(i: int, package: Package, lane: Lane, base: Lane) -> Tensor:
-    """A gradient that is in no flat, to be read on the hub. It is sent on the lane's compute stream."""
+    """A gradient that is in no flat, sent on the lane's compute stream, to be read on the hub."""
     grad = package.others[i]
     if not lane.is_remote:
         _wait_for(base.near, package, lane)
@@ -227,7 +218,6 @@ def copy_other(i: int, package: Package, lane: Lane, base: Lane) -> Tensor:
 
 
 def _take_over(package: Package, lane: Lane) -> None:
-    """Let the lane's far stream use the flat, which was packed on the compute stream."""
     assert package.flat is not None
     _wait_for(lane.far, package, lane)
     if lane.far != lane.compute:
@@ -235,7 +225,6 @@ def _take_over(package: Package, lane: Lane) -> None:
 
 
 def _wait_for(stream: Stream, package: Package, lane: Lane) -> None:
-    """Make the stream wait for the package, which was packed on the lane's compute stream."""
     if stream != lane.compute:
         wait_event(stream, package.ready)
 
@@ -265,11 +254,10 @@ def sum_columns(
 
 
 def record_for_optimizer(total: Tensor | None, base: Lane) -> None:
-    """Record a sum for the compute stream, on which the optimizer reads it. It was allocated on another."""
+    """Record a sum, allocated on another stream, for the compute stream, where the optimizer reads it."""
     if total is not None and is_apart(base):
         record_stream(total, base.compute)
 
 
 def is_apart(base: Lane) -> bool:
-    """Whether the hub is a stream of its own."""
     return bool(base.near != base.compute)

@@ -21,9 +21,8 @@ A reference from a container that only the shells refer to is the shells' own re
                                       ↑
     any other object ─────────────────┘                       with this reference the shell is in use
 
-This is trial deletion, as Python's own collector does it (devguide.python.org, "Garbage collector design").
-It looks into containers of well-known types, and into modules that are not shells. References from any other object
-count as use.
+This is trial deletion, as Python's own collector does it (devguide.python.org, "Garbage collector design"). It looks
+into containers of well-known types, and into modules that are not shells.
 """
 
 import gc
@@ -40,10 +39,7 @@ from torch import Tensor, nn
 from dpbench.parallel.module_tree import Node
 
 COUNTS_ARE_EXACT: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether the interpreter has a GIL.
-
-Without it the counts of shared objects are split and deferred (PEP 703).
-"""
+"""Without a GIL the counts of shared objects are split and deferred (PEP 703)."""
 
 _CONTAINERS = (list, tuple, dict, OrderedDict, defaultdict, set, frozenset, deque, MethodType, partial, CellType)
 _REFERENTS: dict[type, Callable[[Any], Iterable[Any]]] = {
@@ -57,19 +53,18 @@ def count_references(things: Sequence[Any]) -> list[int]:
 
 
 def count_links(nodes: Sequence[Node]) -> Counter[int]:
-    """References to each filled shell, by its index, from the tables of its parents.
+    """References to each filled shell, by its index, from its parents' tables.
 
-    A compiled module has a second reference to its child, in the place of its compiled forward.
+    A compiled module has a second one, in the place of its compiled forward.
     """
     children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
     return Counter(i for i in children if nodes[i].is_plain)
 
 
 def count_own_references(written: Iterable[Any]) -> Counter[int]:
-    """References to each object, by its id, from `written` and from its own containers.
+    """References to each object, by its id, from `written` and from containers that nothing else refers to.
 
-    Its own are the containers that nothing else refers to. `written` holds the values of the shells' dicts. A value
-    that is in two dicts comes twice.
+    `written` holds the values of the shells' dicts. A value that is in two dicts comes twice.
     """
     links = Counter[int]()
     containers: dict[int, Any] = {0: [], **_reach(written, links)}
@@ -90,12 +85,12 @@ def count_own_references(written: Iterable[Any]) -> Counter[int]:
 
 
 def count_storage_uses(tensor: Tensor) -> int:
-    """Uses of the tensor's storage: by tensors in Python and in graphs, and by storage objects."""
+    """Uses of the tensor's storage, by Python, graphs and storage objects."""
     return _storage_counter(tensor.device.type)(tensor)
 
 
 def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
-    """All containers that `written` leads to, by id. Adds the references on the way to `links`."""
+    """All containers that `written` leads to, by id; adds the references on the way to `links`."""
     containers: dict[int, Any] = {}
     ahead: list[Iterable[Any]] = [written]
     while ahead:
@@ -108,7 +103,7 @@ def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
 
 
 def _referents_of(value: Any) -> Iterable[Any] | None:
-    """The objects that a container refers to, or None for all that is not looked into."""
+    """The objects that a container refers to; None if it is not looked into."""
     kind = type(value)
     if kind in _REFERENTS:
         return _REFERENTS[kind](value)
@@ -118,7 +113,7 @@ def _referents_of(value: Any) -> Iterable[Any] | None:
 
 @cache
 def _storage_counter(device_type: str) -> Callable[[Tensor], int]:
-    """The device module's own counter if it has one, as a backend without torch's count has; else `_storage_uses`."""
+    """The device module's own counter, for a backend without torch's; else `_storage_uses`."""
     return getattr(torch.get_device_module(device_type), "storage_use_count", _storage_uses)
 
 

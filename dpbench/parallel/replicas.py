@@ -1,9 +1,7 @@
 """One replica of the base per lane: shells that are built once and refreshed every forward.
 
-No state of a shell lives from one forward to the next. Before a forward each shell's ``__dict__`` is filled anew from
-its module in the base, so hooks, flags and attributes are the present ones. After the forward the shells are emptied,
-and what the forward wrote is gone. A shell that another object refers to, such as a hook or a checkpoint that waits
-in a graph, is neither refreshed nor emptied. The reference counts show it, and another set of shells is used.
+A shell that another object refers to, as its reference count shows, is left alone, and another set is used
+(CACHING.md).
 """
 
 import threading
@@ -31,13 +29,10 @@ from dpbench.parallel.transfer import check_route
 _assign = object.__setattr__
 """Sets attributes past ``nn.Module.__setattr__``, which inspects the type of every value."""
 State = dict[str, Any]
-"""A module's ``__dict__``."""
 _TENSOR_TABLES = ("_parameters", "_former_parameters", "_buffers")
 
 
 class _Shell(NamedTuple):
-    """The dicts of a shell: its ``__dict__``, its tables, and `children`, its children's shells, for each refresh."""
-
     state: State
     parameters: dict[str, Any]
     buffers: dict[str, Any]
@@ -49,7 +44,6 @@ class _Shell(NamedTuple):
 
 
 def states_of(tree: ModuleTree) -> list[State]:
-    """The present ``__dict__`` of each plain module of the base, to fill all lanes' shells."""
     # A shell needs two more keys than its module. They are here already, so that no shell's dict has to grow.
     states = [
         {**node.module.__dict__, "_is_replica": True, "_former_parameters": None}
@@ -65,8 +59,7 @@ def states_of(tree: ModuleTree) -> list[State]:
 class Shells:
     """One shell per module, in the order of the tree; a placeholder for a custom module.
 
-    The shells' dicts are made once, filled by every forward and emptied after it. New dicts in every forward would
-    cost more garbage collection than the rest of the refresh. A dict that the user keeps is replaced, not emptied.
+    The dicts are made once: new ones in every forward would cost more garbage collection than the rest of the refresh.
     """
 
     def __init__(self, tree: ModuleTree, is_interleaved: bool = False) -> None:
@@ -136,8 +129,7 @@ class Shells:
     def _counts_as_linked(self) -> list[int]:
         """The reference counts that idle shells would have now.
 
-        They include the references in the tables and attributes of the shells. The forward may have replaced, removed
-        or registered shells, or put them in attributes.
+        The forward may have replaced or registered shells, or put them in attributes.
         """
         links = count_own_references(chain(self._registered(), self._written()))
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
@@ -145,14 +137,13 @@ class Shells:
     # Both generators copy each dict to a list at once: another thread may be running the shell and changing the dict.
 
     def _registered(self) -> Iterator[Any]:
-        """The present children of this lane's shells and custom modules, shells or not."""
         for shell in self._plain:
             yield from list(dict.values(shell.modules))  # not its own method, which may let another lane run
         for module in self._custom:
             yield from list(module._modules.values())
 
     def _written(self) -> Iterator[Any]:
-        """The values in the shells' dicts that neither the base nor the refresh has put there."""
+        """The dicts' values that neither the base nor the refresh has put there."""
         modules = [node.module for node in self._nodes if node.is_plain]
         for module, shell in zip(modules, self._plain, strict=True):
             of_base = module.__dict__
@@ -162,7 +153,7 @@ class Shells:
                     yield value
 
     def empty(self) -> None:
-        """Drop all state. Call it only if the shells are idle or about to be refreshed."""
+        """Drop all state; call it only if the shells are idle or about to be refreshed."""
         if self._is_empty:
             return
         self._custom, self._custom_counts = [], []
@@ -183,10 +174,7 @@ class Shells:
             _assign(shell, "__class__", nn.Module)
 
     def _clear_dicts(self) -> bool:
-        """Clear all dicts and return True, or return False if new dicts are needed.
-
-        They are needed if another object refers to a dict, or if the forward has filled a table that was bare.
-        """
+        """Clear all dicts; return False if another object refers to one, or a bare table was filled."""
         if count_references(self._states) != self._state_counts or any(self._bare_tables):
             return False
         for state in self._states:
@@ -198,7 +186,6 @@ class Shells:
         return True
 
     def refresh(self, states: Sequence[State], delivery: Delivery) -> nn.Module:
-        """Fill the empty shells with states and delivered tensors, and return the root."""
         self._is_empty = False
         tensors = delivery.tensors
         for shell, kind in self._ending:
@@ -223,7 +210,6 @@ class Shells:
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:
-        """Replicate the custom modules by stock's protocol, link them in, and return the root."""
         modules = [
             shell if node.is_plain else node.module._replicate_for_data_parallel()
             for node, shell in zip(self._nodes, self._shells, strict=True)
@@ -235,7 +221,7 @@ class Shells:
 
 
 def _ends(kind: type) -> bool:
-    """Whether the class has a ``__del__``, and its instances can be without it for a while."""
+    """Whether the class has a ``__del__`` that its instances can be without for a while."""
     return hasattr(kind, "__del__") and kind.__basicsize__ == nn.Module.__basicsize__
 
 
@@ -261,10 +247,7 @@ def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -
 
 
 def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:
-    """Set every member by setattr, as RNNs need it, which keep a list of their weights.
-
-    A custom setattr may read its value at once, so the lane waits for all of the module's tensors first.
-    """
+    """Set every member by setattr, as RNNs need it; it may read a value at once, so first wait for all tensors."""
     tensors = delivery.tensors
     for _, i in (*node.parameters, *node.buffers):
         if i in delivery.arrivals:
@@ -294,24 +277,18 @@ Result = TypeVar("Result")
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
-"""Sets that one wrapper keeps, so that as many forwards may wait for their backward."""
+"""The number of forwards of one wrapper that may wait for their backward."""
 SMALL_BYTES = 256 * 1024
-"""With graphs the host has little else to do, and a copy of this size takes less time than the calls around it.
-
-At 12 GB/s, PCIe 3, it takes 22 us; two events, two waits and two switches of streams take 20 to 60 (`parts.toml`).
+"""At 12 GB/s, PCIe 3, a copy takes 22 us; two events, two waits and two switches of streams take 20 to 60
+(`parts.toml`).
 """
 UNUSED_FORWARDS = 100
-"""A set that this many forwards have not used is let go, with its copies of the weights."""
+"""A set that this many forwards have not used is let go."""
 MAX_CUSTOM_SETS = 2
-"""The same if some modules are custom.
-
-Their replicas may be in cycles, in use until the next garbage collection.
-"""
+"""`MAX_SETS` if some modules are custom: their replicas may be in cycles."""
 
 
 class ReplicaSet:
-    """Shells and received tensors of all lanes. A lane is added when a forward first needs it."""
-
     def __init__(self, tree: ModuleTree, policy: Policy, is_interleaved: bool) -> None:
         check_replicatable(tree)
         self.tree = tree
@@ -319,7 +296,6 @@ class ReplicaSet:
         self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
         self.last_forward = 0
-        """The number of the forward that used the set last."""
         self._graphs: Graphs | None = None
         self._checks_graphs = policy.check_graphs
 
@@ -331,7 +307,7 @@ class ReplicaSet:
         part: Part,
         report: GraphReport,
     ) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly. Call it only if the set is idle."""
+        """The outputs of the lanes' graphs; None if this forward must run eagerly. The set must be idle."""
         self._graphs = graphs = self._graphs or Graphs(self.tree, report)
         found = graphs.kind_of(calls)
         if found is None:
@@ -364,7 +340,7 @@ class ReplicaSet:
         return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
-        """Build missing lanes, and return references to the first `count` roots. They keep the set from being idle."""
+        """Build missing lanes; the returned references to the roots keep the set from being idle."""
         while len(self._shells) < count:
             self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
@@ -372,20 +348,19 @@ class ReplicaSet:
     def refresh(
         self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
     ) -> list[nn.Module]:
-        """Send the base's tensors, fill the shells, and return one replica per lane."""
         self.empty()  # weights of the last forward would keep their memory from being used again
         deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
-        """Drop the state of all shells. Call it only if the set is idle."""
+        """Drop the state of all shells; the set must be idle."""
         for shells in self._shells:
             shells.empty()
 
 
 class ReplicaPool:
-    """The sets of one wrapper. A forward takes an idle set. The set is idle again when nothing refers to its shells."""
+    """A set is idle when nothing else refers to its shells."""
 
     def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)
@@ -430,10 +405,8 @@ class ReplicaPool:
         return tree
 
     def _is_kept(self, tree: ModuleTree) -> bool:
-        """Whether to keep sets for this tree; not if its root has new weights in every forward.
-
-        Such a root is a replica of a wrapper around this one. Or its tables hold tensors that are no parameters, as
-        during a ``torch.func.functional_call``.
+        """Whether to keep sets for this tree; not if its root has new weights in every forward, as in a wrapper's
+        replica or `functional_call`.
         """
         weights = (tree.tensors[i] for node in tree.nodes if node.is_plain for _, i in node.parameters if i is not None)
         return (
@@ -444,7 +417,6 @@ class ReplicaPool:
         )
 
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
-        """Replicas of `base` on the first `count` devices, with its present values and state."""
         chosen, claim = self._claim(self.tree_of(base), count)
         # Lanes on one device run one after the other anyway, so side streams would only add events.
         has_links = self.streams.has_links
@@ -459,7 +431,7 @@ class ReplicaPool:
             del claim
 
     def run_graphs(self, base: nn.Module, calls: Sequence[tuple[Any, Any]]) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly (`graphs.py`)."""
+        """The outputs of the lanes' graphs; None if this forward must run eagerly."""
         tree, report = self.tree_of(base), self.graph_report
         chosen, claim = self._claim(tree, len(calls))
         reason = None
@@ -498,7 +470,6 @@ class ReplicaPool:
             return made, made.claim(count)
 
     def _note_use(self, chosen: ReplicaSet) -> None:
-        """Count a forward, and let go of sets that have not been used for long."""
         self._forwards += 1
         chosen.last_forward = self._forwards
         if len(self._sets) > 1:
@@ -512,20 +483,15 @@ class ReplicaPool:
             wait_stream(lanes[0].compute, lane.near)
 
     def lend(self, borrower: Callable[..., Result], *args: Any) -> Result:
-        """Return ``borrower(*args)``, with the idle sets emptied after it has returned.
-
-        The borrower makes replicas, uses them, and returns no replica. It may give them names: its variables are gone
-        before the sets are emptied. A replica that is still referred to then keeps its set until the next forward.
+        """The borrower makes replicas, uses them, and returns no replica; idle sets are emptied afterwards. A replica
+        that is still referred to keeps its set until the next forward.
         """
         result = borrower(*args)
         self.empty_idle()
         return result
 
     def empty_idle(self) -> None:
-        """Drop the state that forwards have left in idle sets.
-
-        A caller with a variable for a replica empties nothing.
-        """
+        """Empty idle sets; a caller with a variable for a replica empties nothing."""
         with self._lock:
             for replica_set in self._sets:
                 if replica_set.is_idle():
@@ -549,10 +515,10 @@ class ReplicaPool:
 def replicate(
     network: nn.Module, devices: Sequence[DeviceLike], detach: bool = False, policy: Policy = DEFAULT_POLICY
 ) -> list[nn.Module]:
-    """New replicas of `network`, one per device. The first shares the memory of `network`.
+    """New replicas of `network`, one per device; the first shares its memory.
 
     `network` must be on ``devices[0]``. The other replicas are a snapshot: later changes to `network` do not reach
-    them. With `detach`, no gradients flow back to `network`.
+    them.
     """
     check_policy(policy)
     if not devices:

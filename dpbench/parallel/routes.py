@@ -1,6 +1,5 @@
-"""Routes: from which lane each lane gets its weights. Its gradients go back to the same lane, its *parent*. Pure.
-
-Lane 0 has the weights, and gets the sum of the gradients. Each picture has eight devices with a lane each::
+"""Routes: from which lane each lane gets its weights. Its gradients go back to the same lane, its *parent*. Each
+picture has eight devices with a lane each::
 
     star     0 ─┬─> 1      one hop; lane 0 sends everything seven times
                 ├─> 2
@@ -11,9 +10,7 @@ Lane 0 has the weights, and gets the sum of the gradients. Each picture has eigh
 
     nccl     0, 1, ... 7 call NCCL together; it chooses the links, and the order of additions. A star for fewer lanes
 
-A lane passes a bucket on as soon as it has it, so a chain sends several buckets at the same time, each over another
-link. A large bucket travels in pieces, unless the links are faster than the host that issues them (`has_pieces`). A
-lane passes a piece on as soon as it has that piece::
+A lane passes a bucket, or a piece of a large one, on as soon as it has it::
 
     0 ──> 1      b0  b1  b2  b3
     1 ──> 2          b0  b1  b2  b3
@@ -33,30 +30,25 @@ from functools import cache, partial
 from dpbench.parallel.policy import Route
 
 PIECE_BYTES = 4 * 1024 * 1024
-"""A bucket is passed on in pieces of this size."""
 ISSUE_S = 25e-6
-"""The host's time for a piece: a copy, two events and two waits. On a link that takes less, buckets stay whole."""
+"""The host's time for a piece: a copy, two events and two waits."""
 
 Hop = tuple[int, int]
-"""Source and destination of a copy: the first lanes on their devices."""
 Seconds = tuple[tuple[Route, float], ...]
-"""The seconds that a bucket of weights and gradients takes on each measured route."""
+"""The seconds that a bucket of weights and gradients takes on a route."""
 Rates = tuple[tuple[tuple[int, int], float], ...]
 """The bytes a second between two devices, the lower number first."""
 FASTER = 0.9
-"""Another route must take less than this part of the usual route's seconds. Smaller differences may be noise."""
+"""The part of the usual route's seconds that another route must stay below, because of noise."""
 ALIKE = 0.8
-"""Links are alike if the slower one has at least this part of the faster one's bytes a second."""
+"""The slower link's least part of the faster one's bytes a second for links that are alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What is known of the links between the lanes' devices.
-
-    ``heads[i]`` is the first lane on the device of lane i. It stands for the device in `peers` and `corrupt`: pairs of
-    devices that reach each other's memory, and pairs whose direct copies arrive corrupted. Both hold each pair as
-    (source, destination). `seconds` are measured, or nothing (`links.py`). So are `rates`: by pair, the bytes a second
-    of the slower direction. `has_nccl` is whether NCCL can serve these lanes.
+    """``heads[i]`` is the first lane on the device of lane i, and stands for it. `peers` and `corrupt` hold pairs
+    (source, destination): devices that reach each other's memory, and whose direct copies arrive corrupted. `seconds`
+    and `rates` are measured, or empty; `rates` has the bytes a second of the slower direction.
     """
 
     heads: tuple[int, ...]
@@ -67,7 +59,6 @@ class Links:
     has_nccl: bool = False
 
     def are_sound(self, one: int, other: int) -> bool:
-        """Whether bytes arrive as they were sent, in both directions."""
         return self.corrupt.isdisjoint({(one, other), (other, one)})
 
     def are_fast(self, one: int, other: int) -> bool:
@@ -79,10 +70,9 @@ class Links:
 
 
 def choose(links: Links) -> Route:
-    """The route that "auto" takes.
+    """The route that "auto" takes: the fastest measured candidate, else the usual one.
 
-    The usual one is a chain, if there are more than two lanes and direct links for all of its hops; else a star.
-    Another candidate replaces it if it was measured, and is faster.
+    This is a chain for more than two lanes with direct links for all hops; else a star.
     """
     usual, *others = candidates(links)
     seconds = dict(links.seconds)
@@ -106,7 +96,6 @@ def candidates(links: Links) -> tuple[Route, ...]:
 
 
 def reason(links: Links) -> str:
-    """Why "auto" takes its route, in words."""
     chosen = choose(links)
     seconds = dict(links.seconds)
     if chosen in seconds and len(seconds) > 1:
@@ -118,7 +107,7 @@ def reason(links: Links) -> str:
 
 
 def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
-    """The copies of weights, and those of gradients, that run at the same time on a route."""
+    """The copies of weights, and those of gradients, that run at the same time."""
     parents = parents_of(route, links)
     heads = links.heads
     down = tuple((heads[parents[lane]], lane) for lane in range(1, len(heads)) if heads[lane] not in (0, *heads[:lane]))
@@ -128,8 +117,8 @@ def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
 def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
-    A chain avoids links that corrupt bytes, and links between devices that are no peers, where it can. Of several
-    chains, the one with the fastest slowest link is taken, since all links carry the same bytes.
+    A chain avoids corrupting links and devices that are no peers, where it can. It is the one with the fastest slowest
+    link, since all links carry the same bytes.
     """
     if route is Route.AUTO:
         route = choose(links)
@@ -155,7 +144,7 @@ def children_of(lane: int, parents: Sequence[int]) -> tuple[int, ...]:
 
 
 def has_pieces(route: Route, links: Links) -> bool:
-    """Whether a piece takes longer than its issue on the slowest link of the plan; yes if none was measured."""
+    """Whether a piece takes longer than its issue on the slowest link; True if none was measured."""
     parents, rates = parents_of(route, links), dict(links.rates)
     pairs = [(links.heads[parent], links.heads[lane]) for lane, parent in enumerate(parents)]
     known = [rate for pair in pairs if (rate := rates.get((min(pair), max(pair))))]
@@ -163,14 +152,12 @@ def has_pieces(route: Route, links: Links) -> bool:
 
 
 def piece_items(item_bytes: int) -> int:
-    """The number of elements in a piece of `PIECE_BYTES`, at least 1."""
     return max(1, PIECE_BYTES // item_bytes)
 
 
 def _fastest_path(links: Links) -> tuple[int, ...] | None:
-    """The first path of fast links whose slowest one is like the best that any path has; None if there is no path.
-
-    A link that was not measured counts as the fastest: a plan that takes it has it measured (`find_links`).
+    """The first path of fast links whose slowest one is like the best; None without a path. An unmeasured link counts
+    as the fastest: a plan that takes it has it measured.
     """
     rates = {pair: rate for pair, rate in links.rates if links.are_fast(*pair)}
     most = max(rates.values(), default=0.0)
@@ -183,7 +170,7 @@ def _fastest_path(links: Links) -> tuple[int, ...] | None:
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:
-    """The first order of all devices, in the caller's order, in which each hop is good; None if there is none."""
+    """The first order of all devices in which each hop is good; None if there is none."""
     devices = tuple(dict.fromkeys(links.heads))
 
     @cache  # what can follow depends on the last device and the remaining ones only

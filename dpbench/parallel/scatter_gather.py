@@ -1,8 +1,5 @@
 """Cut a batch into chunks, one per lane; gather the replicas' outputs on one device.
 
-Each is the adjoint of the other. Autograd's own nodes join the chunks' gradients, and `Join` cuts and sends the
-gradient of the outputs.
-
 `Policy.shares` gives chunks of other sizes: the exact part of a lane is ``batch * share / sum(shares)``, rounded down.
 The items that are left go to the largest remainders::
 
@@ -39,21 +36,19 @@ Chunks = list[Any]
 Cutter = Callable[[Tensor], Sequence[Tensor]]
 _DEVICE, _DATA = attrgetter("device"), attrgetter("data")
 _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
-"""Arguments that need no look inside."""
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
-    """Slice tensors along `dim` into chunks of ceil(size / devices), one per device.
+    """Slice tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
 
-    There are fewer chunks if the batch is short. `Policy.shares` gives other sizes (`chunk_sizes`). Raises
-    ValueError unless there is one share for each device.
+    `Policy.shares` gives other sizes (`chunk_sizes`).
 
     Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
-    reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
-    its device has the tensor's memory.
+    reference to any other object. A chunk that is already on its device has the tensor's memory.
 
-    Raises TypeError for a PackedSequence, and ValueError for a named tuple whose tensors have different sizes along
-    `dim`. Raises TypeError too if devices are repeated and a data class or another collection holds a batch.
+    Raises TypeError for a PackedSequence, ValueError unless there is a share for each device, and for a named tuple of
+    different sizes along `dim`. Raises TypeError too if devices are repeated and a data class or another collection
+    holds a batch.
     """
     all_lanes = _plain_lanes(target_gpus, policy)
     shares = shares_of_lanes(policy.shares, len(all_lanes))
@@ -74,8 +69,7 @@ def scatter_kwargs(
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """Scatter positional and keyword arguments into equally many chunks; return two tuples.
 
-    Arguments without a tensor go to as many lanes as the other arguments have chunks. So a constant can go with a
-    batch that is smaller than the number of devices.
+    Arguments without a tensor go to as many lanes as the other arguments have chunks.
     """
     lanes = _plain_lanes(target_gpus, policy)
     return scatter_to(lanes, inputs, kwargs or {}, dim, shares_of_lanes(policy.shares, len(lanes)))
@@ -84,10 +78,7 @@ def scatter_kwargs(
 def scatter_to(
     lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int, shares: Shares | None
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
-    """Like `scatter_kwargs`, on the streams of the lanes.
-
-    `shares` are those of the first lanes, from `shares_of_lanes`; the others get nothing.
-    """
+    """Like `scatter_kwargs`, on the streams of the lanes."""
     lanes = _used(lanes, shares)
     if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
         return (tuple([value.view_as(value) for value in inputs]),), ({},)
@@ -112,14 +103,12 @@ def scatter_to(
 
 
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Shares | None = None) -> Tensor:
-    """Each chunk's part of the batch, as a vector that sums to 1.
+    """Each chunk's part of the batch, shape (chunks,), which sums to 1.
 
-    `shares` are those of `Policy.shares`. Raises ValueError if the batch or the number of devices is below 1, or unless
-    there is one share for each device.
+    Raises ValueError if the batch or the number of devices is below 1, or unless there is one share for each device.
 
-    ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
-    vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
-    on 2 devices are not.
+    ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered vector
+    of the replicas' mean losses.
     """
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
@@ -147,7 +136,7 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
 
 
 def _cut_apart(tensor: Tensor, sizes: list[int], dim: int) -> list[Tensor]:
-    """The chunks of a tensor that needs gradients. One view may be written, several of one operator may not."""
+    """The chunks of a tensor that needs gradients: one view may be written, several of one operator may not."""
     rest = tensor.narrow(dim, sizes[0], sum(sizes[1:]))
     return [tensor.narrow(dim, 0, sizes[0]), *Cut.apply(rest, sizes[1:], dim)]
 
@@ -166,7 +155,6 @@ class Cut(Function):
 
 
 def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
-    """Raise an error for what would be cut wrongly, or given whole to lanes that share a device, without a sign."""
     if isinstance(value, PackedSequence):
         raise TypeError(
             "a PackedSequence is packed by time and cannot be cut by items; pass padded sequences and pack in forward"
@@ -196,7 +184,7 @@ def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
 
 
 def _tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in a data class, or in a collection that is no list, tuple or dict."""
+    """The tensors in a data class, or a collection other than list, tuple and dict."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found: Any = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
@@ -213,12 +201,11 @@ def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
 
 
 def _is_chunk(value: Any, lane: Lane, dim: int) -> bool:
-    """Whether the value is a tensor that a single lane can take as it is."""
     return isinstance(value, Tensor) and value.device == lane.device and -value.dim() <= dim < value.dim()
 
 
 def _plain_lanes(devices: Sequence[DeviceLike], policy: Policy) -> list[Lane]:
-    """Lanes on the caller's own streams. Raises ValueError if there is no device."""
+    """Lanes on the caller's own streams; raises ValueError without a device."""
     check_policy(policy)
     if not len(devices):
         raise ValueError(f"target_gpus is {devices!r}; at least one device is needed")
@@ -257,7 +244,7 @@ def _walk_members(values: Sequence[Any], cut: Cutter) -> list[tuple[Any, ...]] |
 
 
 def _copies(value: Any, count: int) -> Chunks:
-    """A value without tensors, once per lane, with lists and dicts of its own, since a forward may change them."""
+    """The value once per lane, with lists and dicts of its own, since a forward may change them."""
     if not isinstance(value, tuple | list | dict) or not value:
         return [value] * count
     if isinstance(value, dict):
@@ -278,9 +265,8 @@ def _copies(value: Any, count: int) -> Chunks:
 def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[int, ...]:
     """The number of items of each chunk, for the first lanes; they sum to `batch`.
 
-    Equal shares give stock's chunks of ceil(batch / lanes). There are fewer chunks than lanes if the batch is short,
-    or if shares at the end are 0. With other shares each of the first `batch` lanes with a share gets at least one
-    item, however small its share is. A batch of 0 items gives each of these lanes a chunk of 0. Raises ValueError
+    Equal shares give stock's chunks of ceil(batch / lanes), fewer than lanes if the batch is short. With other shares
+    each of the first `batch` lanes with a share gets at least one item, however small its share is. Raises ValueError
     unless there is one share for each lane.
     """
     used = shares_of_lanes(shares, lanes) or (1.0,) * lanes
@@ -293,7 +279,7 @@ def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[i
 
 
 def _apportioned(batch: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """The sizes by largest remainder, each at least 1. Fractions are exact, so the sizes sum to `batch`."""
+    """The sizes by largest remainder, each at least 1; exact fractions make them sum to `batch`."""
     left, weights = batch, dict(enumerate(Fraction(share) for share in shares))
     sizes = [1] * len(shares)
     # A lane below one item gets one. That leaves fewer for the others, so one of them may then be below one too.
@@ -318,9 +304,9 @@ _SCALARS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The device that outputs are gathered on, and one near stream per lane, or no stream.
+    """The device that outputs are gathered on, and a near stream per lane or none.
 
-    Without streams, copies run on the caller's own stream. So do outputs up to `small_bytes`.
+    Without streams, copies run on the caller's own stream.
     """
 
     device: torch.device
@@ -329,7 +315,6 @@ class Target:
     small_bytes: int = 0
 
     def nears_for(self, tensors: Sequence[Tensor]) -> Sequence[Stream]:
-        """The streams to copy these on, one each, or none."""
         is_small = tensors[0].nbytes <= self.small_bytes
         return () if is_small else self.nears[: len(tensors)]
 
@@ -358,7 +343,7 @@ class Join(Function):
     """Copies every part straight to its place in the result, as soon as its lane is done.
 
     Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device, which
-    waits for the near streams. Backward does the same in the other direction.
+    waits for the near streams.
     """
 
     @staticmethod
@@ -399,7 +384,7 @@ class Join(Function):
 
 
 def _counted_from_front(first: Tensor, dim: int) -> int:
-    """The dimension, counted from the front. Raises IndexError if the first tensor does not have it."""
+    """The dimension counted from the front; raises IndexError if there is none."""
     index = dim if dim >= 0 else dim + first.dim()
     if not 0 <= index < first.dim():
         raise IndexError(f"Dimension out of range: cannot gather tensors of {first.dim()} dimensions along {dim}")
@@ -407,7 +392,6 @@ def _counted_from_front(first: Tensor, dim: int) -> int:
 
 
 def _check_sizes(tensors: Sequence[Tensor], dim: int) -> None:
-    """Raise RuntimeError, with the stock text, if sizes do not match."""
     first = tensors[0]
     for tensor in tensors:
         expected = list(first.shape)
@@ -420,7 +404,6 @@ def _check_sizes(tensors: Sequence[Tensor], dim: int) -> None:
 
 
 def _empty_for(tensors: Sequence[Tensor], size: int, dim: int, device: torch.device) -> Tensor:
-    """An empty tensor for the joined parts; channels_last if all parts are."""
     shape = list(tensors[0].shape)
     shape[dim] = size
     dtype = reduce(torch.promote_types, [tensor.dtype for tensor in tensors])
@@ -439,15 +422,14 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy
 
     Tensors are concatenated along `dim` on `target_device`. 0-dim tensors become a vector, with the stock warning.
     Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. So are other collections that
-    their type can make from an iterable of members. None stays None. Anything else, such as a number or a string,
-    becomes a list with one entry per replica. Raises ValueError without outputs.
+    their type can make from an iterable of members. Raises ValueError without outputs.
     """
     check_policy(policy)
     return gather_to(Target(resolve_target(target_device), (), policy.host_staged), outputs, dim)
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """Like `resolve_device`, but ``-1`` gives the stock warning. Stock warns at each gather, not at construction."""
+    """Like `resolve_device`, with the stock warning for ``-1``, which comes at each gather."""
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
@@ -481,16 +463,16 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
 
 
 def _is_collection(value: Any) -> bool:
-    """Whether the value is an ordered iterable, not an iterator, with tensors in it. Arrays are no such collections."""
+    """Whether the value is an ordered iterable with tensors, no iterator or array."""
     if not isinstance(value, Iterable) or isinstance(value, Iterator | Set) or hasattr(value, "__array__"):
         return False
     return any(isinstance(leaf, Tensor) for leaf in tree_leaves(list(value)))
 
 
 def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
-    """The type's constructor called with the gathered members, as in stock; the outputs if it refuses them.
+    """The type's constructor called with the gathered members; the outputs if it refuses them.
 
-    Examples are a deque, and transformers' caches of keys and values.
+    Examples are a deque, and transformers' caches.
     """
     _check_alike(outputs, type(outputs[0]))
     members = [_gather(list(column), target, dim) for column in zip(*outputs, strict=True)]

@@ -1,10 +1,8 @@
 """The tables of a replica's modules: a read of a weight waits for its arrival, a read of a child may let lanes run.
 
 The lane cannot wait when the owner's forward starts: ``nn.MultiheadAttention`` reads ``out_proj.weight`` without
-calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table of
-parameters or buffers, ``nn.Module.__getattr__`` included. So the table waits.
-
-Interleaved lanes take turns where a module reads a child (`interleaved.py`).
+calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table,
+``nn.Module.__getattr__`` included, so the table waits.
 """
 
 import threading
@@ -21,9 +19,9 @@ from dpbench.parallel.lanes import current_handle, current_stream
 class Arrival:
     """Events after which a bucket may be used on a lane.
 
-    Producer: the side streams, at the events. Consumer: each stream that reads the bucket; it waits once.
-    On the first lane nothing arrives. There the events say that the base's own tensors have been read. A
-    forward that writes to them, such as batch norm's, does so afterwards.
+    Producer: the side streams, at the events. Consumer: each stream that reads the bucket; it waits once. On the first
+    lane the events say that the base's own tensors have been read. A forward that writes to them, such as batch norm's,
+    does so afterwards.
     """
 
     def __init__(self, device: torch.device, events: Sequence[Any]) -> None:
@@ -32,7 +30,7 @@ class Arrival:
         self._waited: list[int] = []
 
     def wait(self) -> None:
-        """Make the current stream of the device wait for the events, once per stream."""
+        """Make the device's current stream wait, once per stream."""
         if is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
             torch.compiler.disable(Arrival.wait)(self)
             return
@@ -45,7 +43,7 @@ class Arrival:
 
 
 class AwaitedTable(dict[str, Tensor | None]):
-    """A dict of tensors that may not have arrived yet: each access to a value waits for it."""
+    """Tensors that may not have arrived yet: each access to a value waits for it."""
 
     def __init__(self, values: dict[str, Tensor | None], arrivals: dict[str, Arrival]) -> None:
         super().__init__(values)
@@ -100,14 +98,12 @@ class AwaitedTable(dict[str, Tensor | None]):
 
 
 class Turn(Protocol):
-    """One lane of an interleaved run, which runs while it has the turn."""
-
     def reach(self, is_leaf: bool) -> None:
-        """Let other lanes run if it is time. Called before a child is read."""
+        """Called before a child is read: let other lanes run if it is time."""
 
 
 class _Here(threading.local):
-    """What the calling thread runs; `lane` is None outside of an interleaved run."""
+    """`lane` is None outside of an interleaved run."""
 
     lane: Turn | None = None
 
@@ -116,7 +112,7 @@ here = _Here()
 
 
 class ChildTable(dict[str, Any]):
-    """A replica's children. A read of one by name may pass the baton on; those named in `leaves` count as leaves."""
+    """A replica's children: a read by name may pass the baton on. Those named in `leaves` count as leaves."""
 
     __slots__ = ("leaves",)
 
@@ -131,7 +127,7 @@ class ChildTable(dict[str, Any]):
         return dict.__getitem__(self, name)
 
     def values(self) -> Any:
-        """The children; a loop over them, as in ``nn.Sequential``, reads one after the other."""
+        """A loop over the children, as in ``nn.Sequential``, reads one after the other."""
         return dict.values(self) if is_dynamo_compiling() or here.lane is None else _ChildView(self)
 
     def copy(self) -> dict[str, Any]:

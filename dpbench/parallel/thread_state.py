@@ -1,21 +1,9 @@
-"""The caller's thread-local state, set in the threads of the lanes; the state that all threads share.
+"""The caller's thread-local state, set in the lanes' threads, and the state that all threads share.
 
 A replica's forward behaves as if it ran in the caller's thread, and changes nothing in the thread that runs it.
-Settings of the whole process (default dtype, determinism, SDPA flags, warning filters) need no transfer.
 
-`ThreadHazards` checks whether replicas have used state that all threads share:
-
-random generators    All lanes share the CPU's default generator. Lanes on one device share that device's generator.
-                     Several threads draw from it in an undefined order. A checkpoint inside a replica recomputes from
-                     the generator's state at its forward. It gets numbers that other lanes have drawn there.
-
-forward-mode AD      All threads share one level. `torch.func.jvp` leaves the level at its end, and removes the
-                     tangents of all threads. That may also crash.
-
-parametrize.cached   All threads share one cache. Its keys are the base's modules, so a lane gets another's weight.
-
-settings             A replica may set an option of the process and put it back, as `sdpa_kernel` does. It may put back
-                     the value that another lane has set, and that value stays.
+`ThreadHazards` checks whether replicas have used state that all threads share: generators, forward-mode AD's level, the
+cache of `parametrize.cached`, settings of the process. DIFFERENCES.md says what goes wrong then.
 """
 
 import contextvars
@@ -38,15 +26,10 @@ T = TypeVar("T")
 _AUTOCAST_TYPES = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "privateuseone")
 
 _DENORMAL = 5e-324
-"""Equal to zero in a thread that flushes denormal numbers.
-
-Torch can set this flag, but has no function to read it.
-"""
+"""Zero in a thread that flushes denormals: torch can set this flag, but has no function to read it."""
 
 
 class ThreadState(NamedTuple):
-    """The caller's thread-local state, taken once per forward."""
-
     inference: bool
     grad: bool
     forward_grad: bool
@@ -83,15 +66,13 @@ class ThreadState(NamedTuple):
     def is_watched(self) -> bool:
         """Whether saved-tensor hooks, dispatch modes or ``torch.func`` transforms require all replicas in this thread.
 
-        Hooks and dispatch modes see every saved tensor or operator, and their order counts. A checkpoint around the
-        wrapper identifies saved tensors by their number alone. Lanes that run at the same time would get each other's.
-        torch's stream sanitizer is a dispatch mode that follows the lanes to their threads.
+        A checkpoint around the wrapper identifies saved tensors by their number alone. Lanes that run at the same time
+        would get each other's. torch's stream sanitizer is a dispatch mode that follows the lanes to their threads.
         """
         modes = self.dispatch_modes
         return self.has_saved_tensor_hooks or self.has_transforms or bool(modes and not all(map(_is_sanitizer, modes)))
 
     def set_flags(self) -> None:
-        """Set grad mode, forward-mode AD, multithreading and autocast in the calling thread."""
         torch._C._set_grad_enabled(self.grad)
         torch._C._set_fwd_grad_enabled(self.forward_grad)
         torch._C._set_multithreading_enabled(self.multithreading)
@@ -108,7 +89,7 @@ class ThreadState(NamedTuple):
             self.set_flags()
 
     def run_elsewhere(self, call: Callable[[], T]) -> T:
-        """Call `call` in another thread with this state. The caller of this method brings the context variables."""
+        """Call `call` in another thread with this state; the caller brings the context variables."""
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
         if (_DENORMAL == 0) != self.flushes_denormals:
@@ -148,7 +129,6 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
     "attention by math": (cuda.math_sdp_enabled, cuda.enable_math_sdp),
     "attention by cuDNN": (cuda.cudnn_sdp_enabled, cuda.enable_cudnn_sdp),
 }
-"""The getter and the setter of each setting."""
 
 
 def setting_values() -> tuple[Any, ...]:
@@ -160,7 +140,7 @@ def has_used_forward_ad() -> bool:
 
 
 class ThreadHazards:
-    """The state that lanes on `devices` share at construction, to compare a later state with."""
+    """The state that lanes on `devices` share at construction."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         shared = {CPU, *(device for device, lanes in Counter(devices).items() if lanes > 1)}
@@ -169,7 +149,6 @@ class ThreadHazards:
         self._settings = setting_values()
 
     def uses(self) -> list[str]:
-        """Clauses for a warning: shared state used since construction, and the effect on threads."""
         uses = [
             f"random numbers were drawn from the generator of {device}, in an undefined order: runs are not "
             "reproducible, and a checkpoint inside a replica recomputes with other numbers, so its gradients are wrong"

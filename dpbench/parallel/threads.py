@@ -1,17 +1,15 @@
 """The threads of a wrapper: one per lane beyond the first, the same in every forward; and the stall watchdog.
 
-The watchdog checks whether a run of replicas makes progress, and helps if it does not.
-
-Replicas may wait for each other, for example at the barrier of a synchronised batch norm. If only one of them runs at
-a time, the first would wait for ever. The watchdog lets the others run at the same time in two cases:
+Replicas may wait for each other, for example at the barrier of a synchronised batch norm. The watchdog lets the others
+run at the same time in two cases:
 
 waiting   the running replica waits for a lock while the process is idle. On Linux the kernel names the call in which a
           thread waits: a lock, condition, queue or barrier is a *futex*. A wait for the GIL ends every 5 ms, so the
           thread's clock goes on
 slow      the run has made no progress for seconds; in a wrapper's first run, which may load kernels, for minutes
 
-Neither holds while the replica is in a compiler or a debugger. If the replica did not wait for the others, the rescue
-changes nothing but the order of the calls: a mistake costs time, and the order in which random numbers are drawn.
+Neither holds while the replica is in a compiler or a debugger. A needless rescue costs time and changes the order in
+which random numbers are drawn.
 """
 
 import os
@@ -30,7 +28,6 @@ from dpbench.parallel.thread_state import ThreadHazards
 
 Call = Callable[[], Any]
 Outcome = tuple[Any, BaseException | None]
-"""What a call returns, or what it raises."""
 
 
 def value_of(outcome: Outcome) -> Any:
@@ -41,11 +38,11 @@ def value_of(outcome: Outcome) -> Any:
 
 
 class LaneThread:
-    """A thread that runs calls one after the other. It ends when this object is garbage, or with the interpreter.
+    """Runs calls one after the other; ends when this object is garbage, or with the interpreter.
 
-    No code joins the thread, because the wrapper may be collected in any thread. That thread may hold the lock without
-    which none can be joined. Calls and outcomes go through queues in C. An interrupt cannot leave these half changed,
-    but it can leave a `threading.Condition` locked, and so all of concurrent.futures.
+    No code joins the thread: the wrapper may be collected in a thread that holds the lock for joining. Calls and
+    outcomes go through queues in C. An interrupt cannot leave these half changed, but it can leave a
+    `threading.Condition` locked, and so all of concurrent.futures.
     """
 
     def __init__(self, name: str) -> None:
@@ -54,11 +51,9 @@ class LaneThread:
         threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
 
     def submit(self, call: Call, report: Callable[[Outcome], object]) -> None:
-        """Have the thread run `call`, drop it, and call `report` with its outcome."""
         self._calls.put((call, report))
 
     def wait(self) -> None:
-        """Return when all submitted calls have ended."""
         ended: SimpleQueue[Outcome] = SimpleQueue()
         self.submit(list, ended.put)
         ended.get()
@@ -78,7 +73,7 @@ def _serve(calls: SimpleQueue[tuple[Call, Callable[[Outcome], object]] | None]) 
 
 
 class ThreadPools:
-    """The threads of one wrapper: a pool for each forward that runs at the same time."""
+    """A pool for each forward that runs at the same time."""
 
     def __init__(self) -> None:
         self._idle: list[list[LaneThread]] = []
@@ -86,9 +81,8 @@ class ThreadPools:
         self._process = os.getpid()
 
     def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
-        """Run `first` here and each of the others on a thread; return the results when all have ended.
-
-        An interrupt may come at any moment. Then `give_up` is called, and the interrupt is raised when all have ended.
+        """Run `first` here and the others on threads; return the results when all have ended. An interrupt may come at
+        any moment. Then `give_up` is called, and the interrupt is raised when all have ended.
         """
         pool = self._take()
         try:
@@ -116,11 +110,11 @@ class ThreadPools:
 
 CHECK_EVERY_S = 0.25
 WAITING_CHECKS = 2
-"""A replica that waits for a lock, in an idle process, is rescued after this many checks without progress."""
+"""Checks without progress before a replica that waits for a lock, in an idle process, is rescued."""
 SLOW_CHECKS = 40
-"""Any run is rescued after this many checks without progress."""
+"""Checks without progress before any run is rescued."""
 FIRST_FACTOR = 12
-"""Before a run of the wrapper has ended, a slow one gets this many times more checks."""
+"""The factor on a slow run's checks before a run of the wrapper has ended."""
 BUSY_SHARE = 0.1
 """The process is idle if it uses less than this share of one core."""
 
@@ -128,12 +122,10 @@ _ON_THEIR_OWN = (
     *("torch._dynamo.convert_frame", "torch._inductor", "torch.utils.cpp_extension", "torch.utils.file_baton"),
     *("triton.compiler", "triton.runtime.build", "subprocess", "bdb", "debugpy", "pydevd", "_pydevd_bundle"),
 )
-"""Compilers, child processes and debuggers: they wait for work of their own, or for the user, never for a replica."""
+"""Compilers, child processes and debuggers: they never wait for a replica."""
 
 
 class WatchedThread:
-    """The calling thread, to be watched from another one."""
-
     __slots__ = ("_clock", "_ident", "_wait_channel")
 
     def __init__(self) -> None:
@@ -143,14 +135,14 @@ class WatchedThread:
         self._wait_channel = f"/proc/self/task/{threading.get_native_id()}/wchan"
 
     def used_s(self) -> float:
-        """The thread's CPU time in seconds; 0 if it has ended, or if this system does not show it."""
+        """The thread's CPU time in seconds; 0 if it has ended or the system does not show it."""
         try:
             return 0.0 if self._clock is None else time.clock_gettime(self._clock)
         except OSError:
             return 0.0
 
     def waits_for_a_lock(self) -> bool:
-        """Whether the kernel says that the thread waits for a lock; False where it does not say."""
+        """Whether the kernel says that the thread waits for a lock."""
         try:
             with open(self._wait_channel) as file:
                 return "futex" in file.read()
@@ -158,7 +150,7 @@ class WatchedThread:
             return False
 
     def is_on_its_own(self, until: str) -> bool:
-        """Whether a compiler, a debugger or the like is on the thread's stack, above the module `until`."""
+        """Whether a compiler, a debugger or the like is on the stack above the module `until`."""
         frame = sys._current_frames().get(self._ident)
         while frame is not None and (name := str(frame.f_globals.get("__name__"))) != until:
             if any(f"{name}.".startswith(f"{module}.") for module in _ON_THEIR_OWN):
@@ -168,11 +160,7 @@ class WatchedThread:
 
 
 class WatchedRun(ABC):
-    """The calls of one forward, of which one runs at a time.
-
-    `hazards` is their shared state at the moment of a rescue, else None. `slow_checks` is the number of checks after
-    which a run is slow.
-    """
+    """`hazards` is the calls' shared state at the moment of a rescue, else None."""
 
     __slots__ = ("_checks", "_devices", "_idle_checks", "_last", "hazards", "slow_checks")
 
@@ -185,24 +173,23 @@ class WatchedRun(ABC):
 
     @abstractmethod
     def run(self) -> list[Any]:
-        """The results in order, when all calls have ended."""
+        """The results in order."""
 
     @property
     @abstractmethod
     def progress(self) -> int | None:
-        """A number that changes when the run makes progress; None if no other call could be helped."""
+        """A number that changes with progress; None if no other call could be helped."""
 
     @property
     @abstractmethod
     def thread(self) -> WatchedThread | None:
-        """The thread of the running call; None if it has not begun."""
+        """The running call's thread; None if it has not begun."""
 
     @abstractmethod
     def rescue_others(self) -> None:
         """Let all other calls run, each on a thread."""
 
     def check(self) -> None:
-        """Rescue the other calls if the running one waits for a lock, or is slow."""
         progress, thread = self.progress, self.thread
         thread_s = 0.0 if thread is None else thread.used_s()
         process_s, now_s = time.process_time(), time.monotonic()
@@ -221,8 +208,6 @@ class WatchedRun(ABC):
 
 
 class StallWatchdog:
-    """Watches the runs of one wrapper, from a thread that ends with the wrapper."""
-
     def __init__(self) -> None:
         self._running: set[WatchedRun] = set()
         self._process: int | None = None
@@ -258,6 +243,6 @@ def _watch(ending: SimpleQueue[None], running: set[WatchedRun]) -> None:
 
 
 def check_all(running: Iterable[WatchedRun]) -> None:
-    """Check each run. Nothing here refers to a run between two checks."""
+    """No variable refers to a run between two checks."""
     for run in running:
         run.check()

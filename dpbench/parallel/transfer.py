@@ -1,19 +1,14 @@
 """Copies between devices: direct, through the host if the direct link corrupts bytes, or by NCCL.
 
-On some machines peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257;
-pytorch #13045, an IOMMU in between). So each link is tested once per process with a known pattern, before the first
-parameter goes over it.
-
-On route "nccl" one call sends a bucket to all lanes, and one call adds the gradients of all lanes::
+On some machines peer-to-peer copies silently deliver wrong bytes (NVIDIA/open-gpu-kernel-modules#1257; pytorch #13045,
+an IOMMU in between). So each link is tested once per process with a known pattern, before the first parameter goes over
+it. On route "nccl" one call sends a bucket, and one call adds the gradients::
 
     forward     hub: pack ──> near 1, far 1, far 2, far 3: broadcast        near 1 is lane 0's end
     backward    hub, far 1, far 2, far 3: reduce into lane 0's flat
 
-NCCL chooses the links and the order of additions. So the order of a sum is not the documented one of other routes.
-
-torch makes a communicator for each list of devices, and keeps it. A batch for fewer lanes than devices goes by a star,
-because a short last batch is not worth another one. The calls are made one at a time: two calls from two threads could
-reach the devices in different orders, and then wait for each other.
+A batch for fewer lanes than devices goes by a star: a short last batch is not worth another one. Calls are made one at
+a time: from two threads they could reach the devices in different orders, and wait for each other.
 """
 
 import threading
@@ -37,7 +32,7 @@ MOST_PEERS = 8
 _NO_PEERS_LEFT = "peer mapping resources exhausted"
 """CUDA's text for cudaErrorTooManyPeers."""
 _SPREAD = 0x1E3779B97F4A7C15
-"""Factor of Knuth's multiplicative hash, which spreads consecutive numbers over all bits."""
+"""Factor of Knuth's multiplicative hash."""
 
 
 def copy_into(destination: Tensor, source: Tensor, is_staged: bool = False) -> None:
@@ -64,14 +59,11 @@ def send_chunks(chunks: Sequence[Tensor], lanes: Sequence[Lane]) -> list[Tensor]
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
     `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
 
-    Small chunks go on the compute streams, because they take less time than other streams take to be issued.
-
     A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
-    tensor is pinned. If it is not, CUDA blocks the host until the copy is over, but no longer.
+    tensor is pinned; if it is not, CUDA blocks the host until the copy is over.
 
-    From another device, a copy to the base's device also waits for the compute stream. There the engine may have
-    cloned a gradient on the hub, as it does with some sparse ones. The optimizer has read it on the compute stream,
-    but the allocator may give its memory to the hub again.
+    A copy to the base's device also waits for the compute stream: the optimizer may read a gradient there that the
+    engine cloned on the hub.
     """
     base, source = lanes[0].device, chunks[0].device
     used = lanes[: len(chunks)]
@@ -108,22 +100,18 @@ def _send(tensor: Tensor, lane: Lane, base: torch.device) -> Tensor:
 
 
 def are_sound(one: torch.device, other: torch.device) -> bool:
-    """Whether the link passes its test in both directions.
-
-    A corrupting link gives a UserWarning, and a device without a peer left a RuntimeWarning.
-    """
+    """Whether the link passes its test in both directions; warns if it corrupts, or if a device has no peer left."""
     return all([is_sound(one, other), is_sound(other, one)])
 
 
 def _goes_directly(source: torch.device, destination: torch.device, is_staged: bool) -> bool:
-    """Whether to bypass the host: staging is off, and the link passed its test."""
     if is_staged and source != destination and CPU not in (source, destination):
         return False
     return is_sound(source, destination)
 
 
 def is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive without corrupted bytes. Only peers are tested: others copy through the host."""
+    """Whether direct copies arrive intact; only peers are tested, others copy through the host."""
     if source == destination or "cpu" in (source.type, destination.type):
         return True
     return _peers_are_sound(source, destination)
@@ -175,7 +163,6 @@ def _warn_of_peer_limit() -> None:
 
 
 def _main_stream(device: torch.device) -> Stream:
-    """The device's default stream, whose memory serves most operators; the current one where there is no default."""
     module = torch.get_device_module(device)
     return getattr(module, "default_stream", module.current_stream)(device)
 
@@ -217,7 +204,7 @@ def broadcast_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> Non
 
 
 def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]]) -> None:
-    """Copy a packed bucket to all receivers, each a `FlatCopy` and its lane; lane 0's end is on the stream `up`."""
+    """Copy a packed bucket to all receivers, pairs of `FlatCopy` and lane; lane 0's end is on `up`."""
     for copy, lane in receivers:
         with use_stream(lane.device, lane.far):
             copy.prepare(len(packed), lane)

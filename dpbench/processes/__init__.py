@@ -1,7 +1,6 @@
 """The parent process of a sweep, a count or a gate's round.
 
-It starts child processes and imports no torch. Every measurement runs in a child, so that a crash, a hang or a lost GPU
-costs one record and not the sweep.
+A crash, a hang or a lost GPU costs one record and not the sweep.
 
     run_sweep.py      a sweep, from its plan to the records in its store
     runner.py         the rounds: one child and one record per case and round, within the time budget

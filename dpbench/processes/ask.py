@@ -15,7 +15,7 @@ _TIMEOUT_S = 120.0
 
 
 class ProbeError(ReportedError):
-    """The child that probes this machine failed. The text has its ending and its last lines."""
+    """The ending and the last lines of the child that probes this machine."""
 
 
 def ask_machine(
@@ -25,12 +25,9 @@ def ask_machine(
     launch: Launcher = launch,
     timeout_s: float = _TIMEOUT_S,
 ) -> MachineInfo:
-    """Return what this machine has, and whether the user's `workloads` load.
-
-    `workload_errors` of the result has for each workload the reason why it does not load, or None. A factory may crash
-    or hang the child. Then each workload is loaded in a child of its own, to find the one at fault. `timeout_s` limits
-    each child that loads workloads.
-    Raises ProbeError if the child fails without any workload.
+    """`workload_errors` has for each user's workload the reason why it does not load, or None. A factory may crash or
+    hang the child; then each workload, to find that one, is loaded in a child of its own. Raises ProbeError if the
+    child fails without any workload.
     """
 
     def probe(*names: str) -> MachineInfo | Exit:

@@ -1,8 +1,4 @@
-"""How many rounds fit into a budget, and how long each case samples. Pure.
-
-A budget is kept by fewer rounds, never by fewer samples: each case has at least the least samples of
-`stats/least_samples.py`, and there are at least three rounds, so that there is an interval.
-"""
+"""How many rounds fit into a budget, and how long each case samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +10,15 @@ from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 LEAST_ROUNDS = 3
 _STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
-"""Of a round, of each case in it, and more of one with a process for each rank.
+"""Seconds of a round, of each case in it, and more of one with a process for each rank.
 
-A sweep of 40 cases had about these beside its samples (2-core Intel Xeon, torch 2.13.0, other work beside).
+A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).
 """
 
 
 @dataclass(frozen=True)
 class RoundCost:
-    """The seconds of one round: `fixed_s` beside the samples, and by case the seconds that the least samples take."""
+    """The seconds of a round: `fixed_s` beside the samples, and by case those of the least samples."""
 
     fixed_s: float
     least_s: tuple[float, ...]
@@ -34,7 +30,7 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The rounds still to take, the seconds that each case samples in them, and the seconds of all together."""
+    """The rounds still to take, each case's seconds of sampling in them, and the seconds of all."""
 
     rounds: int
     sampling_s: float
@@ -42,17 +38,13 @@ class RoundPlan:
 
 
 def guessed_cost(cases: Sequence[Case]) -> RoundCost:
-    """Return the cost of a round before any was taken."""
     ranked_s = _RANKS_GUESS_S * sum(case.variant.is_per_rank for case in cases)
     fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s
     return RoundCost(fixed_s, tuple(least_seconds(case.devices) for case in cases))
 
 
 def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
-    """Return the cost of the next round, from the records of one that took `duration_s`.
-
-    A failed case has no samples.
-    """
+    """The cost of the next round, from the records of one that took `duration_s`."""
     taken = [record for record in records if record.samples_s]
     least = [seconds_of_least(each.samples_s, least_seconds(each.case.devices)) for each in taken]
     return RoundCost(max(0.0, duration_s - sum(sum(record.samples_s) for record in taken)), tuple(least))
@@ -61,7 +53,7 @@ def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
 def plan_rounds(
     cost: RoundCost, left_s: float, most_rounds: int, least_rounds: int, most_sampling_s: float
 ) -> RoundPlan:
-    """Return the plan for the rounds that are left, if `left_s` seconds are. Rounds are dropped before samples."""
+    """The plan for the rounds that are left; rounds are dropped before samples."""
     fitting = most_rounds if left_s == inf else floor(max(left_s, 0.0) / max(cost.shortest_s, 1e-9))
     rounds = min(most_rounds, max(least_rounds, fitting))
     sampling_s = min(_sampling_s(left_s / max(rounds, 1) - cost.fixed_s, cost.least_s), most_sampling_s)
@@ -70,7 +62,7 @@ def plan_rounds(
 
 
 def _sampling_s(share_s: float, least_s: Sequence[float]) -> float:
-    """Return the seconds s of each case, so that the sum of max(s, least) is `share_s`; at least the shortest."""
+    """The seconds s of each case, so that the sum of max(s, least) is `share_s`; at least the shortest."""
     long = sorted(least_s, reverse=True)
     for index, least in enumerate(long):
         # The first cases are so slow that their least samples take longer than s.
@@ -81,7 +73,7 @@ def _sampling_s(share_s: float, least_s: Sequence[float]) -> float:
 
 
 def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_s: float) -> str | None:
-    """Return what a budget that is too short means, None if it suffices. `total_s` includes what was taken."""
+    """What a budget that is too short means; None if it suffices. `total_s` includes what was taken."""
     if rounds == asked_rounds and total_s <= 1.1 * budget_s:
         return None
     asked = f"{asked_rounds} round{'s' * (asked_rounds > 1)} of {cases} case{'s' * (cases > 1)}"
@@ -90,15 +82,14 @@ def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_
 
 
 def are_too_many(rounds: int, guess: RoundCost, budget_s: float) -> bool:
-    """Return whether rounds that cost as much as was guessed surely take longer than the budget."""
     return rounds * guess.shortest_s > 1.25 * budget_s
 
 
 def differs(plan: RoundPlan, said: RoundPlan | None) -> bool:
-    """Return whether a plan of the whole sweep has other rounds than the one that was said, or takes a fifth longer."""
+    """Whether a plan has other rounds than the one that was said, or takes a fifth longer."""
     return said is None or plan.rounds != said.rounds or plan.total_s > 1.2 * said.total_s
 
 
 def pace_s(planned_s: float, taken: int, elapsed_s: float) -> float:
-    """Return the seconds that a case takes: of those `taken` in `elapsed_s`, and of two as planned."""
+    """The seconds that a case takes: of those `taken` in `elapsed_s`, and of two as planned."""
     return (2 * planned_s + elapsed_s) / (2 + taken)

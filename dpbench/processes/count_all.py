@@ -1,5 +1,3 @@
-"""Count cases in a child process and return its records."""
-
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +20,11 @@ COUNTER = [*ENVIRONMENT, *child_command("dpbench.processes.child.count")]
 
 
 class NotCountableError(WrongInputError):
-    """A case cannot be counted. The text is one line: the field, its value and what is allowed."""
+    """One line on a case that cannot be counted: the field, its value and what is allowed."""
 
 
 class CountingError(ReportedError):
-    """The counting child failed as a whole. The text has its ending and its last lines."""
+    """The ending and the last lines of a counting child that failed as a whole."""
 
 
 def count_all(
@@ -37,11 +35,10 @@ def count_all(
     launch: Launcher = launch,
     timeout_s: float = 120.0,
 ) -> tuple[CountRecord, ...]:
-    """Return one record for each case, in the order of `cases`.
+    """One record for each case, in order; raises CountingError if the child fails as a whole.
 
-    `events` is the file to which the recording of a single case is written. `folder` is the folder of the commit whose
-    wrapper is counted; None means the running dpbench. `timeout_s` is the limit for each case.
-    Raises CountingError if the counting child fails as a whole.
+    The recording of a single case is written to `events`. `folder` is that of the commit whose wrapper is counted, None
+    for the running dpbench. `timeout_s` is for each case.
     """
     if not cases:
         return ()
@@ -56,7 +53,7 @@ def count_all(
 def run_jobs(
     jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = 120.0
 ) -> tuple[CountRecord, ...]:
-    """Return one record for each job, in their order. Raises CountingError if the child fails as a whole."""
+    """One record for each job, in order; raises CountingError if the child fails as a whole."""
     request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     attempts = sum(1 if job.numbers else 2 for job in jobs)
     end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
@@ -67,7 +64,7 @@ def run_jobs(
 
 
 def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
-    """Return `records` unchanged. Raises NotCountableError for the first case that was skipped."""
+    """Raises NotCountableError for the first case that was skipped."""
     for record in records:
         if record.outcome is Outcome.SKIPPED:
             raise NotCountableError(record.reason)

@@ -17,7 +17,7 @@ _IMPORT_S = 60.0
 def count_scripts(
     jobs: Sequence[ScriptJob], *, launch: Launcher = launch, timeout_s: float = 120.0
 ) -> tuple[ScriptRecord, ...]:
-    """Return one record for each script, in their order. `timeout_s` is the limit for each.
+    """One record for each script, in order; `timeout_s` is for each.
 
     Raises CountingError if the child fails as a whole.
     """

@@ -1,10 +1,9 @@
-"""Count steps on simulated devices at small batches, for any batch, and keep the counts in the user's cache folder.
+"""Count steps on simulated devices at small batches, for any batch, and cache the counts.
 
     $XDG_CACHE_HOME/dpbench/steps/<key>.json
 
-The key holds all that decides the step: workload, variant, lanes, the sources of dpbench, the versions of torch and
-Python, and the file of a user's factory. Files that this one imports are not in the key. A cache that cannot
-be read or written costs only the time of a new count.
+The key holds all that decides the step: workload, variant, lanes, sources of dpbench, versions of torch and Python, and
+the file of a user's factory.
 """
 
 import json
@@ -33,17 +32,16 @@ from dpbench.text.files import replace_text
 
 ITEMS_PER_LANE = (2, 3)
 CHECKED_ITEMS = (*ITEMS_PER_LANE, 4)
-"""On one device a third count checks the line through the others. Several lanes run the same operators."""
+"""On one device a third count checks the line through the others."""
 TIMEOUT_S = 600.0
 _ROOT = Path(__file__).parents[1]
 Step = tuple[VariantId, int]
-"""A variant and its number of lanes."""
 
 
 def count_affine(
     workload: str, variant: str, lanes: int, *, folder: Path | None = None, launch: Launcher = launch
 ) -> AffineCounts:
-    """Return the counts of one step: see `count_steps`."""
+    """Like `count_steps`, for one step."""
     step = VariantId(variant), lanes
     return count_steps(workload, [step], folder=folder, launch=launch)[step]
 
@@ -51,11 +49,9 @@ def count_affine(
 def count_steps(
     workload: str, steps: Sequence[Step], *, folder: Path | None = None, launch: Launcher = launch
 ) -> dict[Step, AffineCounts]:
-    """Return the counts of steps on simulated devices, for any batch, from the cache or counted now.
-
-    The step of `ddp` is that of `single`, with the order in which its gradients are ready. The step of graphs is the
-    eager one in sequence, and that of route nccl has the star's copies. `folder` is the cache's; None means the user's.
-    Raise NotCountableError if a case cannot be counted, and CountingError if its child fails.
+    """The step of `ddp` is that of `single`, with the order in which its gradients are ready. The step of graphs is the
+    eager one in sequence; that of route nccl has the star's copies. `folder` is the cache's, None for the user's. Raise
+    NotCountableError, or CountingError if the child fails.
     """
     counted = {step: _counted_as(*step) for step in steps}
     paths = {
@@ -77,7 +73,6 @@ def count_steps(
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for the counts of steps."""
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not root.is_absolute():
         root = Path(os.path.expanduser("~"), ".cache")
@@ -85,14 +80,13 @@ def cache_folder() -> Path:
 
 
 def step_key(workload: str, variant: str, lanes: int) -> str:
-    """Return the name of the step's file in the cache, without its ending."""
+    """The name of its file in the cache, without the ending."""
     python = ".".join(map(str, sys.version_info[:3]))
     parts = (workload, variant, lanes, CHECKED_ITEMS, __version__, _torch_version(), python, _sources())
     return sha256(json.dumps([*parts, _factory_file(workload)]).encode()).hexdigest()[:32]
 
 
 def _counted_as(variant: VariantId, lanes: int) -> Step:
-    """Return the variant and the lanes whose step is counted for this one."""
     if variant.name in (VariantName.DDP, VariantName.SINGLE):
         return VariantId(VariantName.SINGLE), 1
     if variant.values.get("graphs"):
@@ -103,10 +97,9 @@ def _counted_as(variant: VariantId, lanes: int) -> Step:
 
 
 def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step, AffineCounts]:
-    """Return the counts of these steps, all by one child.
+    """The counts of these steps, by one child.
 
-    Ways of dispatch differ in the host's calls alone, which no batch changes. So further ways of a step that is counted
-    at two batches are counted at one.
+    Ways of dispatch differ in the host's calls alone, which no batch changes, so further ways are counted at one batch.
     """
     first_of = dict[Step, Step]()
     for variant, lanes in steps:
@@ -132,7 +125,7 @@ def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step,
 
 
 def _with_slope(counts: StepCounts, other: AffineCounts) -> AffineCounts:
-    """Return the counts at any batch, with the change by the batch that another way of the same step has."""
+    """Counts with the change by the batch that another way of the same step has."""
     numbers = dict(counts.numbers)
     for name in other.first.numbers.keys() | other.last.numbers.keys():
         change = other.last.numbers.get(name, 0.0) - other.first.numbers.get(name, 0.0)
@@ -142,7 +135,6 @@ def _with_slope(counts: StepCounts, other: AffineCounts) -> AffineCounts:
 
 
 def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher) -> list[StepCounts]:
-    """Return the counts of each step at each global batch."""
     with TemporaryDirectory(prefix="dpbench-steps-") as name:
         files = [Path(name, f"{number}.jsonl") for number in range(len(wanted))]
         jobs = [
@@ -173,7 +165,6 @@ def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher)
 
 
 def _peak_bytes(record: CountRecord) -> dict[int, int]:
-    """Return the most bytes that each device holds in the step."""
     found = dict[int, int]()
     for phase in record.counts.phases.values() if record.counts else ():
         for device, size in (phase.peak_bytes or {}).items():
@@ -191,7 +182,7 @@ def _torch_version() -> str:
 
 @cache
 def _sources() -> str:
-    """Return a hash of all sources of dpbench: a list of those that decide a recording would forget one."""
+    """A hash of all sources: a list of those that decide a recording would forget one."""
     found = sha256()
     for path in sorted(_ROOT.rglob("*.py")):
         found.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -199,7 +190,7 @@ def _sources() -> str:
 
 
 def _factory_file(workload: str) -> str:
-    """Return a hash of the file that defines a user's factory; empty for a workload of dpbench."""
+    """A hash of the file of a user's factory; empty for a workload of dpbench."""
     module, colon, _ = workload.partition(":")
     if not colon:
         return ""
@@ -208,7 +199,7 @@ def _factory_file(workload: str) -> str:
 
 
 def _file_of(module: str) -> Path | None:
-    """Return the file of a module, found as a child of this process finds it; nothing is imported."""
+    """The file of a module, as a child would find it; nothing is imported."""
     path = Path(*module.split("."))
     for root in ("", *sys.path):
         for candidate in (Path(root, path.with_suffix(".py")), Path(root, path, "__init__.py")):

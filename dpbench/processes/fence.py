@@ -1,7 +1,7 @@
-"""A fence around code of a commit that is not trusted: it writes to one folder of its own and to devices. Linux only.
+"""A fence around code of a commit: it writes to one folder of its own and to devices. Linux only.
 
 Landlock refuses other writes, for this process and all that it starts (Documentation/userspace-api/landlock.rst). It
-refuses to trace processes outside the fence too, and from version 6 to signal them. It refuses neither reads, chmod nor
+also refuses to trace processes outside the fence, and from version 6 to signal them. It does not refuse reads, chmod or
 the network. A descriptor that was open before stays writable, so a fork first closes those of the others.
 """
 
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SCRATCH = "DPBENCH_SCRATCH"
-"""The variable that names the folder in which each fenced fork makes its own. Without it there is no fence."""
+"""The variable with the folder in which each fenced fork makes its own; without it there is no fence."""
 
 _STDERR = 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # asm-generic/unistd.h
@@ -27,15 +27,15 @@ _WITH_MOVE, _WITH_TRUNCATE, _WITH_SCOPE = 2, 3, 6
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's Landlock, or 0 if it has none."""
+    """The kernel's Landlock, or 0 if it has none."""
     return max(0, _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG))
 
 
 def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
-    """Close all descriptors but 0 to 2 and `keep`, and fence this process if the variable `SCRATCH` is set.
+    """Close all descriptors but 0 to 2 and `keep`, and fence this process if `SCRATCH` is set.
 
-    `folders` are those in which it may write beside its own. Call it in a new fork with one thread. `TMPDIR` becomes
-    its new folder. Raises OSError if the kernel refuses.
+    It may write in `folders` and in a new one, which `TMPDIR` names. Call it in a new fork with one thread; raises
+    OSError if the kernel refuses.
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in keep:
@@ -49,9 +49,8 @@ def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
 
 
 def confine(folders: Sequence[str]) -> None:
-    """Let this thread and those that it starts write in these folders only. Raises OSError if the kernel refuses.
-
-    Without Landlock this does nothing.
+    """Let this thread and those that it starts write in these folders only; a no-op without Landlock. Raises OSError if
+    the kernel refuses.
     """
     if not (version := landlock_version()):
         return

@@ -1,4 +1,4 @@
-"""Turn the end of a child, an Exit, into the one Record of its job."""
+"""Turns the end of a child, an Exit, into the one Record of its job."""
 
 import re
 import signal
@@ -16,10 +16,9 @@ _TERMINAL_COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, 5.4
 
 
 def interpret(end: Exit, job: Job) -> Record:
-    """Return the record that the child sent, or a failed one.
+    """A complete record counts, even if the child crashed after sending it.
 
-    A complete record for this job counts, even if the child crashed after sending it. In a failed record the first line
-    of `reason` says what happened. The last lines of the child's output follow.
+    The first line of a failure's `reason` says what happened, and the child's last lines follow.
     """
     try:
         record = Record.model_validate_json(end.record)
@@ -57,7 +56,7 @@ def _ran_out_of_memory(end: Exit) -> bool:
 
 
 def ending(end: Exit) -> str:
-    """Return how a child ended, as text for a reason."""
+    """How a child ended, as text for a reason."""
     if end.timed_out_after_s is not None:
         return f"not done after {end.timed_out_after_s:g} s"
     if _ran_out_of_memory(end):
@@ -77,12 +76,12 @@ def _signal_name(number: int) -> str:
 
 
 def last_lines(tail: bytes) -> list[str]:
-    """Return the last 20 lines or fewer, of at most 300 printable characters. None is empty."""
+    """The last 20 lines at most, of at most 300 printable characters, none empty."""
     return printable_lines(tail)[-_LAST_LINES:]
 
 
 def printable_lines(tail: bytes) -> list[str]:
-    """Return all lines that are not empty, without terminal commands and cut to 300 characters."""
+    """All lines that are not empty, without terminal commands, cut to 300 characters."""
     text = _TERMINAL_COMMAND.sub("", tail.decode(errors="replace")).expandtabs()
     lines = ("".join(c for c in line if c.isprintable()).rstrip() for line in text.splitlines())
     return [line[:_LINE_CHARACTERS] for line in lines if line]

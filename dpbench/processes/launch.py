@@ -1,6 +1,4 @@
-"""Run one child to its end, keep what it sent, and kill the rest of its process tree.
-
-Linux only.
+"""Run one child to its end, keep what it sent, and kill the rest of its process tree. Linux only.
 
 parent                                      child, in a session of its own: Ctrl-C reaches the parent alone
   │  stdin: the request ──────────────────────>  sys.stdin
@@ -9,8 +7,8 @@ parent                                      child, in a session of its own: Ctrl
   │  <────────── pidfd: it ended ──────────────
   └─ one blocking select over the three            --parent-pid P, for `process_tree.die_with_parent`
 
-`launch` starts a program, and a watcher beside it (`watcher.py`) for the case that SIGKILL ends the parent.
-`supervise` does the same with processes that its caller starts: `child/round.py` forks them.
+`launch` starts a program, and a watcher (`watcher.py`) in case SIGKILL ends the parent. `supervise` does so for
+processes that its caller starts, as `child/round.py` forks them.
 """
 
 import os
@@ -41,12 +39,11 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Exit:
-    """How a child ended. `returncode` is negative for a signal, as in subprocess.
+    """`returncode` is negative for a signal, as in subprocess.
 
-    `timed_out_after_s` is the time limit if the limit ended the child, else None. `record` has the first 64 MiB that
-    the child wrote to its record pipe. `tail` has the last 64 KiB of its stdout and stderr. `oom_kills` counts the
-    processes that the kernel killed meanwhile because memory ran out, on the whole machine. `duration_s` is the time
-    from the start of the child to its end. `is_stopped` is whether the caller stopped the child.
+    `timed_out_after_s` is the time limit that ended the child, else None. `record` has the first 64 MiB of its record
+    pipe, `tail` the last 64 KiB of its stdout and stderr. `oom_kills` counts the processes of the whole machine that
+    the kernel killed meanwhile for lack of memory. `is_stopped` is whether the caller stopped the child.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")  # any bytes
@@ -61,8 +58,6 @@ class Exit:
 
 
 class Process(Protocol):
-    """A started process: subprocess.Popen, or psutil.Process for a fork."""
-
     @property
     def pid(self) -> int: ...
     def kill(self) -> None: ...
@@ -72,29 +67,27 @@ class Process(Protocol):
 Launcher = Callable[[list[str], str, float], Exit]
 """The signature of `launch`: command, text for stdin, time limit in seconds."""
 Start = Callable[[int, int], Sequence[Process]]
-"""Starts processes that write to two descriptors: the record, and the output. Returns them."""
+"""Starts and returns processes that write to two descriptors, for record and output."""
 
 
 def launch(
     command: list[str], stdin_text: str, timeout_s: float, stop_fd: int | None = None, scratch: Path | None = None
 ) -> Exit:
-    """Run `command` until it ends or `timeout_s` have passed, and return how it ended.
+    """Run `command` until it ends or `timeout_s` have passed, then kill the rest of its process tree.
 
-    If `stop_fd` becomes readable, the child is stopped before. If SIGKILL ends this process, the folder `scratch` is
-    removed.
-    Then the rest of its process tree is killed. ``--record-fd N --parent-pid P`` is appended to the command. The
-    process tree is also killed if an exception, such as KeyboardInterrupt, ends this function. Raises OSError if the
-    command cannot be started, and UnkillableError if a process survives SIGKILL.
+    The child is stopped before if `stop_fd` becomes readable. If SIGKILL ends this process, the folder `scratch` is
+    removed. ``--record-fd N --parent-pid P`` is appended to the command. An exception, such as KeyboardInterrupt, kills
+    the process tree too. Raises OSError if the command cannot be started, UnkillableError if a process survives
+    SIGKILL.
     """
     with watcher(scratch) as mark:
         return supervise(partial(_start, command, stdin_text, mark), timeout_s, stop_fd)
 
 
 def supervise(start: Start, timeout_s: float, stop_fd: int | None = None) -> Exit:
-    """Start processes, wait for the first of them, and return how it ended.
+    """Start processes, and wait for the first; the others are its ranks.
 
-    The others are its ranks. If one of them fails, it counts as the end of all. `timeout_s` and `stop_fd` are those of
-    `launch`, and so are the errors.
+    A rank that fails ends all. The rest is as in `launch`.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = oom_kills()
@@ -126,9 +119,9 @@ def supervise(start: Start, timeout_s: float, stop_fd: int | None = None) -> Exi
 
 @contextmanager
 def watcher(scratch: Path | None = None) -> Iterator[str]:
-    """Run the process that kills what carries the mark, and removes `scratch`, if SIGKILL ends this one.
+    """A process that kills what carries the mark, and removes `scratch`, if SIGKILL ends this one.
 
-    Yield the mark.
+    Yields the mark.
     """
     mark = uuid.uuid4().hex
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watcher.py")), mark]
@@ -142,10 +135,10 @@ def watcher(scratch: Path | None = None) -> Iterator[str]:
 
 
 class TailPipe:
-    """A pipe that the child writes to. `kept` has what was read, without the slice `drop`: its last 64 KiB.
+    """`kept` has what the child wrote without the slice `drop`: the last 64 KiB.
 
-    The parent keeps the writing end open, so the pipe never reaches its end. If the child closes it early, the select
-    does not wake up for that. If a grandchild holds it open, the parent does not wait for the grandchild.
+    The parent keeps the writing end open, so the pipe never ends: the parent wakes up for no early close, and waits for
+    no grandchild.
     """
 
     def __init__(self, drop: slice = slice(None, -TAIL_BYTES)) -> None:
@@ -156,7 +149,7 @@ class TailPipe:
         self._drop = drop
 
     def read(self) -> bool:
-        """Read what the pipe holds. Return False if it is empty."""
+        """Return False if the pipe is empty."""
         chunk = self.reader.read(_READ_BYTES)  # None if the pipe is empty
         self.kept += chunk or b""
         del self.kept[self._drop]
@@ -192,7 +185,6 @@ def _start(command: list[str], stdin_text: str, mark: str, record_fd: int, outpu
 
 
 def marked_environment(mark: str) -> dict[str, str]:
-    """Return this process's environment with the watcher's mark."""
     return {**os.environ, _MARK: mark}
 
 
@@ -211,7 +203,6 @@ class _FailedRank:
 def _watch(
     processes: Sequence[Process], pipes: Sequence[TailPipe], deadline_s: float, stop_fd: int | None
 ) -> tuple[_Ending, _FailedRank | None]:
-    """Read the pipes until the first process or a failed rank ends, the deadline passes or `stop_fd` is readable."""
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for rank, process in enumerate(processes):
@@ -238,7 +229,7 @@ def _watch(
 
 
 def kill(process: Process) -> int:
-    """Kill the process unless it has ended, and return how it ended."""
+    """Kill the process unless it has ended; return how it ended."""
     process.kill()  # has no effect on a child that has ended; `wait` then returns how it ended
     try:
         return process.wait(GRACE_S) or 0
@@ -247,10 +238,7 @@ def kill(process: Process) -> int:
 
 
 def oom_kills() -> int:
-    """Return the number of out-of-memory kills since boot.
-
-    Kills for a cgroup's limit are included (mm/oom_kill.c, __oom_kill_process).
-    """
+    """Out-of-memory kills since boot, also for a cgroup's limit (mm/oom_kill.c, __oom_kill_process)."""
     for line in Path("/proc/vmstat").read_text().splitlines():
         name, count = line.split()
         if name == "oom_kill":

@@ -1,6 +1,4 @@
-"""What parent and children send to each other, as JSON.
-
-Requests go to the child's stdin. Responses come through its record pipe.
+"""What parent and children send to each other, as JSON: requests to stdin, responses through the record pipe.
 
     request         response           child
     RoundRequest    RoundResponse      child/round.py          measure one case in one round, in a fork
@@ -11,7 +9,7 @@ Requests go to the child's stdin. Responses come through its record pipe.
     TraceJob        TraceRecord        child/trace.py          profile one step of a case
     AutoRequest     AutoChoices        child/auto_choice.py    what the wrapper chooses on described machines
 
-Parent and child always belong to the same dpbench, so these messages carry no version.
+Both always belong to the same dpbench, so messages carry no version.
 """
 
 from enum import StrEnum
@@ -30,9 +28,8 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Job(Frozen):
-    """Request to measure one case in one round. The answer is a `Record`.
-
-    `sampling_s` is the time for samples alone. `measure/measurement.py` says when it is exceeded.
+    """Measure one case in one round; `sampling_s` is for samples alone, and may be exceeded
+    (`measure/measurement.py`).
     """
 
     run: str = Field(min_length=1)
@@ -42,10 +39,7 @@ class Job(Frozen):
 
 
 class LaunchedRank(Frozen):
-    """The place of this machine's process among ranks that the user's launcher has started.
-
-    Rank 0's process listens at `address` and `port`.
-    """
+    """The place of this machine's process among ranks that the user's launcher has started."""
 
     rank: int = Field(ge=0)
     address: str
@@ -53,9 +47,9 @@ class LaunchedRank(Frozen):
 
 
 class RoundRequest(Frozen):
-    """Request to the process of a round: measure a job within `timeout_s`. The response is an `Exit` as JSON.
+    """Measure a job within `timeout_s`; the response is an `Exit` as JSON.
 
-    `launched` is this machine's rank, if the user's launcher has started the ranks.
+    `launched` is this machine's rank under the user's launcher.
     """
 
     job: Job
@@ -64,27 +58,20 @@ class RoundRequest(Frozen):
 
 
 class ProbeRequest(Frozen):
-    """Request to report what this machine has. The response is a `MachineInfo`.
-
-    `workloads` are the user's factories to load with `data`; the response says which of them fail.
-    """
+    """`workloads` are the user's factories to load with `data`; the response says which fail."""
 
     workloads: tuple[str, ...] = ()
     data: Data = Data.RANDOM
 
 
 class CountJob(Frozen):
-    """One case to count.
-
-    The recording of simulated devices is written to the file `events`, if there is one. With `gradients` it says when
-    each gradient is final. Without `numbers` the simulated devices compute shapes only; a case that fails so is counted
-    again with numbers. With `thorough` the work on host tensors is counted too, and on CPU lanes the executed lines of
-    Python, and what is done with threads. With `more_steps` above 0, so many further steps are taken on CPU lanes, and
-    what they keep, collect and call is counted. With `uses` the wrapper's start and other uses are counted, and the
-    choices of the default dispatch. A variant with the default dispatch chooses this `way` before it is counted. With
-    `routes` the order of copies and the turns of lanes on simulated devices are counted too. With `details` the record
-    says which lines of code cause the counters. `folder` is the folder of the commit whose wrapper is counted. None
-    means the wrapper of the running dpbench.
+    """The recording of simulated devices is written to `events`. With `gradients` it says when each gradient is final.
+    Without `numbers` they compute shapes only; a case that fails so is counted again with numbers. With `thorough`,
+    also work on host tensors, and on CPU lanes the executed lines of Python and work with threads. `more_steps` are
+    taken on CPU lanes for what they keep, collect and call. With `uses`, the wrapper's start and other uses are
+    counted, and choices of the default dispatch. The default dispatch chooses `way` before the count. With `routes`,
+    the order of copies and the turns of lanes on simulated devices. With `details`, the lines of code that cause the
+    counters. `folder` is that of the commit whose wrapper is counted, None for the running dpbench.
     """
 
     case: Case
@@ -101,32 +88,28 @@ class CountJob(Frozen):
 
 
 class CountJobs(Frozen):
-    """Request to count cases. Each runs in a process of its own, for `timeout_s` at most."""
+    """Each case runs in a process of its own, for `timeout_s` at most."""
 
     jobs: tuple[CountJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
 
 
 class CountRecords(Frozen):
-    """Response to `CountJobs`: one record for each job, in their order."""
+    """One record for each job, in order."""
 
     records: tuple[CountRecord, ...]
 
 
 class TraceJob(Frozen):
-    """Request to profile one step of a case. The response is a `TraceRecord`."""
-
     case: Case
 
 
 class TraceRecord(Frozen):
-    """Response to `TraceJob`: the profiled step, or the reason why there is none."""
-
     trace: VariantTrace
 
 
 class SideName(StrEnum):
-    """The three sides of a gate's round. TWIN runs BASE in a second process: any difference of the two is noise."""
+    """TWIN runs BASE in a second process: any difference of the two is noise."""
 
     BASE = "base"
     TWIN = "twin"
@@ -134,17 +117,17 @@ class SideName(StrEnum):
 
 
 class Side(Frozen):
-    """One side: the `folder` of its commit, and `environment` variables for its process alone."""
+    """The `folder` of a commit, and `environment` variables for its process alone."""
 
     folder: str
     environment: dict[str, str] = Field(default_factory=dict)
 
 
 class SideReport(Frozen):
-    """What a side sends to its coordinator: the seconds of its steps, or the outcome and the reason of its failure.
+    """The seconds of a side's steps, or the outcome and the reason of its failure.
 
-    `number` are the calls of a step, which a borrowed benchmark has calibrated. `way` is what the wrapper's default
-    dispatch chose in its trials.
+    `number` are the calls of a step, as a borrowed benchmark has calibrated. `way` is what the default dispatch chose
+    in its trials.
     """
 
     steps_s: tuple[Seconds, ...] = ()
@@ -155,11 +138,9 @@ class SideReport(Frozen):
 
 
 class LockstepJob(Frozen):
-    """One benchmark in one round.
-
-    Each side takes `blocks` blocks of steps, of about `block_s` seconds each, or fewer if a step is longer. `cores` are
-    the cores to which all sides are pinned. `seed` decides the order of the sides in each block. `timeout_s` is the
-    limit for each side. With `checked`, each side's step is compared with the oracle before it is timed.
+    """Each side takes `blocks` blocks of steps, of about `block_s` seconds, fewer of a longer step, pinned to `cores`.
+    `seed` decides the order of the sides in each block. `timeout_s` is for each side. With `checked`, each side's step
+    is first compared with the oracle.
     """
 
     benchmark: str
@@ -174,7 +155,7 @@ class LockstepJob(Frozen):
 
 
 class Timed(StrEnum):
-    """What a benchmark times: a step, or a part of a new process' start."""
+    """A step, or a part of a new process's start."""
 
     STEP = "step"
     IMPORT = "import"
@@ -185,8 +166,8 @@ class Timed(StrEnum):
 class StartUpJob(Frozen):
     """Benchmarks of one start-up in one round, by name.
 
-    Each side starts `forks` times, in a fork of a process that has not imported the wrapper, pinned to `cores`. `seed`
-    decides the order of the sides. `timeout_s` is the limit for each fork.
+    Each side starts `forks` times, from a process without the wrapper, pinned to `cores`. `seed` decides the order of
+    the sides. `timeout_s` is for each fork.
     """
 
     benchmarks: dict[str, Timed] = Field(min_length=1)
@@ -199,7 +180,7 @@ class StartUpJob(Frozen):
 
 
 class LockstepJobs(Frozen):
-    """Request for one round. The start-ups and then the benchmarks run one after the other."""
+    """One round: the start-ups, then the benchmarks, one after the other."""
 
     jobs: tuple[LockstepJob, ...]
     start_ups: tuple[StartUpJob, ...] = ()
@@ -212,12 +193,10 @@ class LockstepJobs(Frozen):
 
 
 class LockstepRound(Frozen):
-    """The step times of one benchmark in one round.
-
-    `times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
+    """`times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
     block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
-    if the models of all sides were in memory together. If not, each block ran in a process of its own. A failed round
-    has a `reason` and no times. If one side failed, `side` is its name. A good round's reason is a note on its times.
+    if the models of all sides were in memory together, else each block ran in a process of its own. A failed round has
+    a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
     """
 
     benchmark: str
@@ -240,14 +219,14 @@ class LockstepRound(Frozen):
 
 
 class LockstepRounds(Frozen):
-    """Response to `LockstepJobs`: one round for each benchmark, and the child's environment."""
+    """One round for each benchmark, and the child's environment."""
 
     rounds: tuple[LockstepRound, ...]
     environment: Environment
 
 
 class ListJob(Frozen):
-    """The benchmarks that a `text` means in the suite of a commit's `folder`. `pattern` is as in gate/settings.py."""
+    """What a `text` means in the suite of a commit's `folder`, by a `pattern` of gate/settings.py."""
 
     suite: str
     text: str
@@ -256,17 +235,17 @@ class ListJob(Frozen):
 
 
 class ListJobs(Frozen):
-    """Request to list and try benchmarks, each in a fork of its own, for `timeout_s` at most."""
+    """Each benchmark is tried in a fork of its own, for `timeout_s` at most."""
 
     jobs: tuple[ListJob, ...]
     timeout_s: float = Field(gt=0)
 
 
 class Listed(Frozen):
-    """A benchmark by its name in its suite. `version` is a hash of its own code, or empty if the suite has none.
+    """`version` is a hash of the benchmark's code, empty if the suite has none.
 
     `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
-    owner skips it here. `timeouts_s` are the suite's own limits for the benchmark and for its cache, if it has some.
+    owner skips it here. `timeouts_s` are the suite's limits for the benchmark and its cache.
     """
 
     name: str
@@ -290,13 +269,13 @@ class Listing(Frozen):
 
 
 class Listings(Frozen):
-    """Response to `ListJobs`, in their order."""
+    """Responses in the order of `ListJobs`."""
 
     listings: tuple[Listing, ...]
 
 
 class DescribedLinks(Frozen):
-    """The links of a described machine. `peers` reach each other's memory, as (source, destination)."""
+    """`peers` reach each other's memory, as (source, destination)."""
 
     devices: int = Field(ge=1)
     peers: tuple[tuple[int, int], ...]
@@ -307,15 +286,15 @@ class DescribedLinks(Frozen):
 
 
 class AutoRequest(Frozen):
-    """Request for what the wrapper's policy "auto" means on some machines. The response is `AutoChoices`."""
+    """A request for what policy "auto" means on some machines."""
 
     machines: tuple[DescribedLinks, ...]
 
 
 class AutoChoice(Frozen):
-    """The route that "auto" takes on a machine, and the ways of dispatch that it measures there.
+    """The route of "auto" on a machine, and the ways of dispatch that it measures.
 
-    `whole_buckets` is whether a chain there passes buckets on whole.
+    `whole_buckets` is whether a chain passes buckets on whole.
     """
 
     route: str
@@ -324,6 +303,4 @@ class AutoChoice(Frozen):
 
 
 class AutoChoices(Frozen):
-    """The choices in the order of the request's machines."""
-
     machines: tuple[AutoChoice, ...]

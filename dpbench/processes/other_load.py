@@ -11,17 +11,17 @@ from pathlib import Path
 from dpbench.cases.host import parse_cpu_times, usable_cores
 
 LOADED, BUSY = 0.1, 0.5
-"""The shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
+"""Shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
 TOO_BUSY = 4.0
-"""Processes for each core that want to run. With four, gates were still decided; with seven to ten, one round took
-five minutes.
+"""Processes for each core that want to run: with four, gates were still decided; with seven to ten, one round took five
+minutes.
 """
 _SAMPLES, _BETWEEN_S, _WAIT_S = 20, 0.05, 10.0
 
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """The mean number of cores that others kept busy, the hypervisor's other machines included, of `cores`."""
+    """The mean number of `cores` that others kept busy, the hypervisor's other machines included."""
 
     busy_cores: float
     cores: int
@@ -31,7 +31,7 @@ class OtherLoad:
         return self.busy_cores > LOADED * self.cores
 
     def warning(self, effect: str = "the order of variants is less sure") -> list[str]:
-        """Return a line for the start of a long command on a busy machine, with the effect on its answer; else none."""
+        """A line for the start of a long command on a busy machine, with the effect on its answer; else none."""
         if self.busy_cores <= BUSY * self.cores:
             return []
         busy = f"other processes keep {self.busy_cores:.1f} of {self.cores} cores busy"
@@ -39,14 +39,14 @@ class OtherLoad:
 
 
 class LoadMeter:
-    """Begins when it is made. All children of this process must have ended before `read`."""
+    """All children of this process must have ended before `read`."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
         self._begin_s, self._others_s = time.monotonic(), self._others()
 
     def read(self, least_s: float = 0.0) -> OtherLoad | None:
-        """Return the load since the begin, after `least_s` of it at least; None where /proc/stat cannot be read."""
+        """The load since the begin, after `least_s` of it at least; None without /proc/stat."""
         time.sleep(max(0.0, self._begin_s + least_s - time.monotonic()))
         now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
         if now_s is None or self._others_s is None or elapsed_s <= 0:
@@ -54,7 +54,6 @@ class LoadMeter:
         return OtherLoad(max(0.0, now_s - self._others_s) / elapsed_s, usable_cores())
 
     def _others(self) -> float | None:
-        """Return the seconds of all cores since boot, without those of this process and its ended children."""
         try:
             times = parse_cpu_times(self._stat.read_text())
         except (OSError, ValueError):
@@ -64,7 +63,7 @@ class LoadMeter:
 
 
 def wait_for_quiet(limit_s: float, say: Callable[..., object], read: Callable[[], float] | None = None) -> float:
-    """Return how many processes for each core want to run, once that is at most `TOO_BUSY` or `limit_s` are over."""
+    """The processes for each core that want to run, once at most `TOO_BUSY` or after `limit_s`."""
     read, end_s = read or processes_wanting, time.monotonic() + limit_s
     while (wanting := read()) > TOO_BUSY and (left_s := end_s - time.monotonic()) > 0:
         say(f"{wanting:.1f} processes for each core want to run: waiting for at most {TOO_BUSY:g}", left_s)
@@ -73,7 +72,7 @@ def wait_for_quiet(limit_s: float, say: Callable[..., object], read: Callable[[]
 
 
 def processes_wanting(loads: Path = Path("/proc/loadavg")) -> float:
-    """Return how many other processes and threads for each core want to run, over a second; 0 if that is unknown."""
+    """Other processes and threads for each core that want to run, over a second; 0 if unknown."""
     total = 0
     for _ in range(_SAMPLES):
         with suppress(OSError, ValueError, IndexError):

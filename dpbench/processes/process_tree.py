@@ -1,12 +1,10 @@
-"""A child dies with its parent, and no process outlives the block that started it.
-
-Linux only.
+"""A child dies with its parent, and no process outlives the block that started it. Linux only.
 
 Downwards: the kernel kills a child when its parent ends, even if SIGKILL ended the parent (`die_with_parent`).
 
-Upwards: a process can leave its process group and its session, and its parent can end first. Then the nearest ancestor
-that is a subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a
-subreaper, so all descendants stay in its tree and can be found and killed.
+Upwards: a process can leave its group and its session, and its parent can end first. Then the nearest ancestor that is
+a subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a subreaper, so
+all descendants stay in its tree and can be found and killed.
 """
 
 import ctypes
@@ -18,14 +16,12 @@ from contextlib import contextmanager, suppress
 import psutil
 
 GRACE_S = 30.0
-"""Wait this long for a process after SIGKILL: it first frees its memory, and a driver its contexts."""
+"""The wait for a process after SIGKILL, which first frees its memory and a driver's contexts."""
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
 
 
 class UnkillableError(RuntimeError):
-    """A process still exists `GRACE_S` after SIGKILL."""
-
     def __init__(self, pid: int) -> None:
         super().__init__(
             f"process {pid} is still there {GRACE_S:g} s after SIGKILL: the kernel holds it, most often in a "
@@ -34,11 +30,8 @@ class UnkillableError(RuntimeError):
 
 
 def die_with_parent(expected_parent_pid: int) -> None:
-    """Let the kernel kill this process when its parent ends.
-
-    If the parent has ended already, exit at once. For the kernel, the parent is the thread that started this process
-    (prctl(2), PR_SET_PDEATHSIG). So start children from a thread that lives as long as they do. Raises OSError if the
-    kernel refuses.
+    """Exit at once if the parent has ended already. Start children from a thread that lives as long as they do: it is
+    the parent for the kernel (prctl(2), PR_SET_PDEATHSIG). Raises OSError if the kernel refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -49,11 +42,9 @@ def die_with_parent(expected_parent_pid: int) -> None:
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """At the end of the block, kill and reap all processes started inside it.
+    """At the end of the block, kill and reap all processes started inside it, and their descendants.
 
-    Their descendants are killed too. Enter one block at a time. No other thread may start children meanwhile, because
-    they would be killed too.
-    Raises UnkillableError if a process survives SIGKILL for longer than `GRACE_S`.
+    Enter one block at a time, and start no other children from other threads meanwhile. Raises UnkillableError.
     """
     here = psutil.Process()
     before = set(here.children(recursive=True))
@@ -79,7 +70,6 @@ def _reap(child: psutil.Process) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of all descendants whose own parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -1,5 +1,3 @@
-"""Count what a projection needs, and project all variants on a machine."""
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,16 +12,12 @@ from dpbench.projection.step_sum import Setting, StepSum, sum_step
 
 ITEMS_PER_DEVICE = 32
 Counted = Mapping[tuple[VariantId, int], AffineCounts]
-"""The counts by variant and number of lanes."""
 
 
 def count_for(
     workload: str, variants: Sequence[VariantId], machines: Sequence[Machine], ways: Sequence[Ways]
 ) -> Counted:
-    """Return all counts that the projections need. Raise ReportedError if a step cannot be counted.
-
-    `ways` are those of `ways_of`, one for each machine.
-    """
+    """`ways` are those of `ways_of`, one for each machine. Raise ReportedError if a step cannot be counted."""
     wanted = [
         (way, lanes_of(way, machine))
         for machine, own in zip(machines, ways, strict=True)
@@ -43,10 +37,10 @@ def project_machine(
     batch: int | None = None,
     setting: Setting,
 ) -> MachineProjection:
-    """Return the projections of all variants on a machine. Raise ProjectionError for a batch that does not fit.
+    """Raise ProjectionError for a batch that does not fit.
 
-    A variant with several `ways` gets the one with the shortest step. The wrapper compares forwards alone, so it may
-    take another.
+    Of several `ways` the one with the shortest step counts; the wrapper compares forwards alone, so it may take
+    another.
     """
     size = machine.devices * ITEMS_PER_DEVICE if batch is None else batch
     check_batch(size, machine.devices)

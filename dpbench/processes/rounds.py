@@ -1,4 +1,4 @@
-"""The parent's end of a round: one process for each round, which forks a child for each case (`child/round.py`).
+"""The parent's end of a round: one process, which forks a child for each case (`child/round.py`).
 
 parent                                       process of the round, in a session of its own
   │  ── RoundRequest: job, time limit ─────────>  forks a child, or one for each rank, and waits for its end
@@ -6,8 +6,7 @@ parent                                       process of the round, in a session 
   │  ── stop ──────────────────────────────────>  ends the child; for sweeps over several machines
   │  <─ output pipe, pidfd ────────────────────   why the process itself ended
 
-The process imports torch, and that is paid once a round. It measures nothing and asks for no device. If it ends, the
-case at hand fails, and the next case gets a new process.
+If it ends, the case at hand fails, and the next case gets a new process.
 """
 
 import os
@@ -31,17 +30,16 @@ from dpbench.processes.start import child_command
 ROUND = child_command("dpbench.processes.child.round")
 STOP = b"stop"
 _START_S = 120.0
-"""The process may take this long to import torch. Its children have the time limit of their job."""
+"""Time to import torch; the children have the time limit of their job."""
 _MOST_BYTES = 512 << 20
 
 JobLauncher = Callable[[Job, float], Exit]
-"""Measures a job within a time limit in seconds, and returns how its child ended."""
+"""Measures a job within seconds, and returns how its child ended."""
 EXIT = TypeAdapter(Exit)
-"""Writes an exit as JSON, and reads it."""
 
 
 def run_alone(job: Job, timeout_s: float) -> Exit:
-    """Measure the job in a child of a new process. Raises as `RoundProcesses.launch` does."""
+    """Measure the job in a new process; raises as `RoundProcesses.launch` does."""
     processes = RoundProcesses()
     try:
         return processes.launch(job, timeout_s)
@@ -50,7 +48,7 @@ def run_alone(job: Job, timeout_s: float) -> Exit:
 
 
 class JobRunner(Protocol):
-    """Measures jobs in rounds: `RoundProcesses` on this machine, `Followers` on several.
+    """`RoundProcesses` on this machine, `Followers` on several.
 
     `end_round` ends the processes that still run.
     """
@@ -60,7 +58,7 @@ class JobRunner(Protocol):
 
 
 class RoundProcesses:
-    """Runs jobs, each in a child of its round's process. After use, call `end_round`."""
+    """Each job runs in a child of its round's process. After use, call `end_round`."""
 
     def __init__(self, command: Sequence[str] = ROUND) -> None:
         self._command = command
@@ -68,7 +66,7 @@ class RoundProcesses:
         self._of: tuple[str, int] | None = None
 
     def end_round(self) -> None:
-        """End the present round's process. Raises UnkillableError."""
+        """Raises UnkillableError."""
         if self._round is not None:
             ending, self._round = self._round, None
             ending.close()
@@ -76,10 +74,7 @@ class RoundProcesses:
     def launch(
         self, job: Job, timeout_s: float, launched: LaunchedRank | None = None, stop_fd: int | None = None
     ) -> Exit:
-        """Measure the job in a child of its round's process, and return how the child ended.
-
-        If `stop_fd` becomes readable, the child is stopped before. Raises OSError and UnkillableError as `launch` does.
-        """
+        """The child is stopped if `stop_fd` becomes readable. Raises OSError and UnkillableError as `launch` does."""
         of = job.run, job.round
         if self._round is None or of != self._of:
             self.end_round()
@@ -95,7 +90,7 @@ class RoundProcesses:
 
 
 class _Round:
-    """One process. `is_over` is whether it has ended, or must be ended."""
+    """`is_over` is whether the process has ended, or must be ended."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.is_over = False
@@ -146,7 +141,7 @@ class _Round:
         )
 
     def _answer(self, deadline_s: float, stop_fd: int | None) -> bytes | None:
-        """Return the process's answer. None at the deadline. Raises EOFError or OSError if the process has ended."""
+        """The process's answer, or None at the deadline; raises EOFError or OSError if it has ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection, selectors.EVENT_READ, self._connection)
             selector.register(self._output.reader, selectors.EVENT_READ, self._output)

@@ -1,4 +1,4 @@
-"""A sweep, from its plan to its records. Cases that the store holds already are not measured again."""
+"""Cases of a sweep that the store holds already are not measured again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,9 @@ from dpbench.records.store import Retry, Store, StoreError, take_failed_out
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """The plan's records, the store's warnings, and the load of other processes meanwhile.
+    """The plan's records in the order of the store, its warnings, and the load of other processes meanwhile.
 
-    The records are in the order of the store, and those of earlier calls are among them. If `is_interrupted`, some of
-    the plan's records are missing.
+    Records of earlier calls are among them. If `is_interrupted`, some of the plan's records are missing.
     """
 
     records: tuple[Record, ...]
@@ -31,15 +30,13 @@ class SweepRecords:
 
 
 def machine_for(spec: Spec) -> MachineInfo:
-    """Return what this machine has, and whether the user's workloads of `spec` load. Raises ProbeError."""
+    """Raises ProbeError."""
     factories = tuple(workload for workload in spec.workloads if is_factory(workload))
     return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """The store's records, with those that are appended to it."""
-
     store: Store
     found: list[Record]
 
@@ -57,11 +54,10 @@ def run_sweep(
     retry: Retry | None = None,
     runner: JobRunner | None = None,
 ) -> SweepRecords:
-    """Measure what the plan needs and the store lacks: one child per case and round.
+    """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
 
-    Each record is stored before the next child starts. `retry` first removes the plan's failed records from the store.
-    `runner` starts the children. A KeyboardInterrupt ends the sweep, and the result says so.
-    Raises StoreError if a record cannot be written.
+    `retry` first removes the plan's failed records from the store. A KeyboardInterrupt ends the sweep, and the result
+    says so. Raises StoreError.
     """
     runner, meter = runner or RoundProcesses(), LoadMeter()
     with store:
@@ -93,7 +89,7 @@ def run_sweep(
 
 
 def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:
-    """Return a line if the file no longer holds what was written, because somebody replaced or cut it meanwhile."""
+    """A line if the file no longer holds what was written, because somebody replaced or cut it."""
     try:
         held = {record.key for record in store.read(leave_out_bad_lines=True).records}
     except StoreError:

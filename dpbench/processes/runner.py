@@ -1,4 +1,4 @@
-"""The rounds of a sweep: one process a round, and one child and one record for each case in it, within a budget."""
+"""The rounds of a sweep, within a budget."""
 
 import math
 import time
@@ -28,21 +28,20 @@ from dpbench.records.record import Record
 from dpbench.stats.least_samples import MOST_S
 
 Key = tuple[str, int]
-"""The id of a case and the number of a round."""
 
 
 class Records(Protocol):
-    """Where records go. `append` returns once the record is safe."""
+    """`append` returns once the record is safe."""
 
     def append(self, record: Record) -> object: ...
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a sweep: `done` of `total` (round, case) pairs, and `rounds_done` of `rounds`.
+    """`done` of `total` (round, case) pairs, and `rounds_done` of `rounds`.
 
-    A total falls if the budget is too short for all rounds; `note` then says so. `running` is the case that starts
-    next, None at the end of a round. `last` is the record since the report before.
+    Totals fall if the budget is too short for all rounds; `note` says so. `running` is the next case, None at the end
+    of a round. `last` is the record since the last report.
     """
 
     done: int
@@ -68,12 +67,11 @@ def run(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Measure each (round, case) in the given order, which goes round by round.
+    """The order goes round by round; pairs (case.id, round) in `done` are left out.
 
-    A pair whose (case.id, round) is in `done` is left out. Each child samples for `case_time_s`, or less if the sweep
-    would otherwise take longer than `budget_s`. `budget.py` says how short, and when the last rounds are dropped.
-    A failed case gives a record and does not stop the sweep.
-    Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors of `records.append`.
+    Children sample for `case_time_s`, or less to keep to `budget_s` (`budget.py`). A failed case gives a record and
+    does not stop the sweep. Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors
+    of `records.append`.
     """
     rounds = [list(pairs) for _, pairs in groupby(order, key=lambda pair: pair[0])]
     left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
@@ -82,7 +80,7 @@ def run(
     said: RoundPlan | None = None
 
     def plan_from(index: int, cost: RoundCost) -> RoundPlan:
-        """Plan the rounds from `index` on. Report a budget that is too short, and again once the plan changes much."""
+        """Plan from round `index`; report a budget that is too short, and again if the plan changes much."""
         nonlocal said
         elapsed_s, complete = clock() - begin_s, earlier + index
         least = max(LEAST_ROUNDS - complete, 0 if index else 1)

@@ -1,12 +1,9 @@
-"""The file that a child runs first.
-
-It makes the child import the same dpbench as its parent, in any folder.
+"""The file that a child runs first, so that it imports its parent's dpbench in any folder.
 
     python -P .../dpbench/processes/start.py dpbench.processes.child.worker --record-fd N --parent-pid P
 
-``python -m dpbench.processes.child.worker`` would search the current directory first. Another dpbench may lie there: a
-checkout whose commits a gate judges, or a folder with `dpbench/parallel` alone, which hides an editable install. This
-file runs by its path, before dpbench can be imported, so it imports the standard library only.
+``python -m`` would search the current directory first, where another dpbench may lie: a gate's checkout, or a folder
+with `dpbench/parallel` alone. It runs by its path, so it imports the standard library only.
 """
 
 import runpy
@@ -16,10 +13,7 @@ from pathlib import Path
 
 
 def child_command(module: str) -> list[str]:
-    """Return the command that runs `module` of this dpbench.
-
-    If a signal kills the child, the fault handler prints the Python stack last.
-    """
+    """If a signal kills the child, the fault handler prints the Python stack last."""
     return [sys.executable, "-P", "-X", "faulthandler", __file__, module]
 
 
@@ -32,7 +26,7 @@ def _start(module: str) -> None:
 
 
 def _import_dpbench_from(folder: Path) -> None:
-    """Import the package from `folder`. Its modules are then found on the package's own path, not on `sys.path`."""
+    """Submodules are then found on the package's own path, not on `sys.path`."""
     spec = spec_from_file_location("dpbench", folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""One step of each variant: on simulated devices, or profiled on real ones."""
+"""One step of each variant, simulated or profiled."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ _TIMEOUT_S = 300.0
 def trace_simulated(
     cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
 ) -> Trace:
-    """Return the order of the steps of these cases of one setting, on simulated devices. Raise CountingError."""
+    """Cases of one setting; raise CountingError."""
     traces: list[VariantTrace] = []
     with TemporaryDirectory(prefix="dpbench-trace-") as name:
         files = [Path(name, f"{number}.jsonl") for number in range(len(cases))]
@@ -44,7 +44,7 @@ def trace_simulated(
 def trace_recorded(
     cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
 ) -> Trace:
-    """Return a profiled step of each of these cases of one setting. Each runs in a process of its own."""
+    """Cases of one setting, each in a process of its own."""
     traces = [_profiled(case, launch, timeout_s) for case in cases]
     return Trace(Source.RECORDED, _title(cases, skipped), [*traces, *_reasons(skipped)])
 
@@ -62,7 +62,6 @@ def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
 
 
 def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:
-    """Return the workload, the devices and the batch; `single` alone has one of the devices."""
     first = max((*cases, *(skip.case for skip in skipped)), key=lambda case: len(case.devices))
     return f"{first.workload} on {short_devices(first.devices)}, batch {first.batch}"
 

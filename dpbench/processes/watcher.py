@@ -1,14 +1,12 @@
 """The process that ends a child's descendants if SIGKILL ends the parent.
 
-The kernel then kills the child, because it dies with its parent. But a process that the child left in a session of its
-own, such as a daemon of a user's factory, would go on. So each launch has a watcher beside the child. It sleeps until
-its stdin ends, and then kills all processes whose environment holds the mark. Each descendant inherits the mark. A
-descendant that runs another program with an empty environment escapes.
+A process that the child left in a session of its own, such as a factory's daemon, would go on. The watcher sleeps until
+its stdin ends, then kills all processes whose environment holds the mark. A descendant that starts a program with an
+empty environment escapes.
 
     python -I -S .../dpbench/processes/watcher.py MARK [FOLDER]
 
-FOLDER is removed then: no other process is left that could remove it.
-This file runs by its path, without dpbench, so it imports the standard library only.
+FOLDER is then removed. This file runs by its path, so it imports the standard library only.
 """
 
 import os
@@ -41,7 +39,6 @@ def _remove(folder: str) -> None:
 
 
 def _marked(mark: bytes) -> Iterator[int]:
-    """Return a descriptor of each process that carries the mark."""
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             fd = os.pidfd_open(int(name))  # before the check: the number may be given to another process

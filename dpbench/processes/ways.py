@@ -1,4 +1,4 @@
-"""The ways in which a variant may run on a described machine, if the wrapper itself chooses.
+"""How a variant may run on a described machine, if the wrapper itself chooses.
 
 tuned ──> tuned[dispatch=sequence,route=chain]         the wrapper's rules give the route for the machine's links,
           tuned[dispatch=threads,route=chain]          whether it passes buckets on whole, and the ways of dispatch that
@@ -20,19 +20,19 @@ from dpbench.projection.rules import why_not
 
 CHOOSER = child_command("dpbench.processes.child.auto_choice")
 Ways = Mapping[VariantId, Sequence[VariantId]]
-"""The ways of each variant that chooses on a machine. Any other variant has itself as its only way."""
+"""The ways of each variant that chooses; any other has itself alone."""
 _TIMEOUT_S = 120.0
 _STAGED = "staged."
 
 
 class WaysError(ReportedError):
-    """The child that knows the wrapper's rules failed. The text has its ending and its last lines."""
+    """The ending and the last lines of the child that knows the wrapper's rules."""
 
 
 def ways_of(
     variants: Sequence[VariantId], machines: Sequence[Machine], *, launch: Launcher = launch
 ) -> tuple[Ways, ...]:
-    """Return the ways on each machine. No child is started if no variant chooses. Raise WaysError."""
+    """The ways on each machine; no child is started if no variant chooses. Raise WaysError."""
     choosing = [
         [each for each in variants if _chooses(each) and why_not(each, machine) is None] for machine in machines
     ]
@@ -52,7 +52,7 @@ def ways_of(
 
 
 def described_links(machine: Machine) -> DescribedLinks:
-    """Return the links of a machine. Devices are peers if no copy between them is staged in the host's memory."""
+    """Devices are peers if no copy between them is staged in the host's memory."""
     return DescribedLinks(
         devices=machine.devices,
         peers=tuple(

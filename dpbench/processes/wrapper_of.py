@@ -1,7 +1,6 @@
 """Import `dpbench.parallel` from the folder of another commit.
 
-All else stays the running dpbench. The wrapper imports no other room of dpbench. So one harness measures the wrappers
-of all commits, and a change of the harness cannot look like a change of a wrapper.
+So one harness measures all commits' wrappers, and its own changes cannot look like theirs.
 """
 
 import os
@@ -14,22 +13,20 @@ from types import CodeType, ModuleType
 
 WRAPPER = "dpbench.parallel"
 _compiled: dict[str, CodeType] = {}
-"""The code of wrappers that are imported in many forks, by the path of the file."""
+"""Code of wrappers that many forks import, by the file's path."""
 
 
 def compile_wrapper(folder: Path) -> None:
-    """Compile a commit's wrapper for the forks of this process, which may write no byte code. Nothing of it runs."""
+    """Compile for the forks of this process, which may write no byte code; nothing of it runs."""
     for path in (folder / _path(WRAPPER)).rglob("*.py"):
         with suppress(Exception):  # a fork that imports it will say what is wrong
             _compiled[str(path)] = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
 
 
 def use_folder(folder: Path) -> None:
-    """Let this process import the wrapper and the user's factories of a commit.
+    """Import a commit's wrapper and factories from now on; without a wrapper, the running dpbench's stays.
 
-    `folder` is the folder of the commit. If the folder has no wrapper, the running dpbench's wrapper stays. Factories
-    are found in the current directory, so `folder` becomes the current directory. Call this before the first import of
-    `dpbench.parallel`.
+    `folder` becomes the current directory. Call this before the first import of `dpbench.parallel`.
     """
     assert WRAPPER not in sys.modules
     if has_wrapper(folder):
@@ -38,25 +35,25 @@ def use_folder(folder: Path) -> None:
 
 
 def built_of(folder: Path) -> Path:
-    """Return the folder beside a commit's that has its packages as installed, if they are."""
+    """The folder beside a commit's with its packages as installed."""
     return folder.with_name(f"{folder.name}-built")
 
 
 def scratch_of(folder: Path) -> Path:
-    """Return the folder beside a commit's that its borrowed benchmarks write into."""
+    """The folder beside a commit's that its borrowed benchmarks write into."""
     return folder.with_name(f"{folder.name}-scratch")
 
 
 def find_wrapper_in(folder: Path) -> None:
-    """Let this process import the wrapper from `folder` only.
+    """Import the wrapper from `folder` only; without one, importing it raises ModuleNotFoundError.
 
-    If `folder` has no wrapper, importing it raises ModuleNotFoundError. asv's environments call this from a .pth file.
+    asv's environments call this from a .pth file.
     """
     sys.meta_path.insert(0, _WrapperFinder(folder))
 
 
 def has_wrapper(folder: Path) -> bool:
-    """Return whether `folder` has a directory ``dpbench/parallel``."""
+    """Whether it has a directory ``dpbench/parallel``."""
     return (folder / _path(WRAPPER)).is_dir()
 
 
@@ -68,7 +65,7 @@ class _Loader(SourceFileLoader):
 
 
 class _WrapperFinder:
-    """A finder of `sys.meta_path` for the wrapper and its submodules, which are found on the wrapper's own path."""
+    """Finds the wrapper and its submodules, which are on its own path."""
 
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)

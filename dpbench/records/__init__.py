@@ -1,4 +1,4 @@
-"""What was measured, as formats and stores. Imports no torch.
+"""What was measured, as formats and stores; imports no torch.
 
 record.py          one case in one round, as a line of JSON
 readings.py        a value or the reason why there is none; a GPU's telemetry

@@ -1,4 +1,4 @@
-"""The figures of a pytest benchmark, and the file in which a baseline of them lies. Pure."""
+"""The figures of a pytest benchmark, and the file in which a baseline of them lies."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ class BaselineError(ValueError):
 
 @dataclass(frozen=True)
 class Figures:
-    """One benchmark: median and minimum of its rounds in seconds, each with an interval."""
+    """Median and minimum of a benchmark's rounds in seconds, each with an interval."""
 
     median_s: Estimate
     minimum_s: Estimate
@@ -41,29 +41,28 @@ class _Benchmark(BaseModel):
 
 
 class Saved(BaseModel):
-    """The part of pytest-benchmark's file that the plugin wrote: every entry named ``dpbench``."""
+    """The plugin's part of pytest-benchmark's file: every entry named ``dpbench``."""
 
     machine_info: _Extra
     benchmarks: tuple[_Benchmark, ...]
 
     @property
     def machine(self) -> dict[str, Any] | None:
-        """The machine of the measurement; None if no `dp_benchmark` was measured."""
+        """The machine; None if no `dp_benchmark` was measured."""
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:
-        """Return the figures by test name. Raise BaselineError."""
+        """Figures by test name; raise BaselineError."""
         saved = {benchmark.fullname: benchmark.extra_info.dpbench for benchmark in self.benchmarks}
         return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 
 
 def to_json(figures: Figures) -> dict[str, Any]:
-    """Return the figures as JSON."""
     return asdict(figures)
 
 
 def parse_saved(content: Mapping[str, Any]) -> Saved:
-    """Read a file of pytest-benchmark. Raise BaselineError."""
+    """Raise BaselineError."""
     try:
         return Saved.model_validate(content)
     except ValidationError as error:
@@ -71,7 +70,7 @@ def parse_saved(content: Mapping[str, Any]) -> Saved:
 
 
 def from_json(fields: Mapping[str, Any], name: str) -> Figures:
-    """Return the figures that `to_json` wrote; other fields are ignored. Raise BaselineError."""
+    """What `to_json` wrote; other fields are ignored. Raise BaselineError."""
     try:
         found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
     except ValidationError as error:
@@ -83,7 +82,7 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
 
 
 def machine_of(environment: Environment) -> dict[str, Any]:
-    """Return, as JSON, what must be equal before times are compared."""
+    """What must be equal before times are compared."""
     return {"schema": SCHEMA, **environment.model_dump(mode="json", include=set(_MACHINE))}
 
 

@@ -1,4 +1,4 @@
-"""What a script's ranks send each other, and the requests that count it. Pure."""
+"""What a script's ranks send each other, and the requests that count it."""
 
 from enum import StrEnum
 
@@ -13,10 +13,8 @@ MOST_RANKS = 8
 
 
 class Part(StrEnum):
-    """The parts of a script's step.
-
-    FORWARD begins with the first forward of a module after the last step, and BACKWARD is each call of autograd. Then
-    OPTIMIZER lasts until an optimizer has stepped, which ends the step. OTHER is what comes before the forward.
+    """FORWARD begins with the first forward of a module after the last step, and BACKWARD is each call of autograd.
+    OTHER comes before the forward. OPTIMIZER lasts from there until an optimizer has stepped, which ends the step.
     """
 
     SETUP = "setup"
@@ -27,12 +25,11 @@ class Part(StrEnum):
 
 
 class Issue(Frozen):
-    """Equal collectives of one line in one part of a step, and how many there are.
+    """Equal collectives of one line in one part of a step, with their number.
 
-    `size_bytes` is the payload of one: the tensor that is reduced, or all that is gathered or scattered. The payload of
-    `gather`, `scatter`, `send` and `recv` is the part of one rank. `is_unaligned` is whether a tensor of it has a
-    size that is no multiple of 16 bytes. `is_exposed` is whether the rank waits for the result while it has no operator
-    to compute.
+    `size_bytes` is one's payload: the tensor that is reduced, or all that is gathered or scattered. That of `gather`,
+    `scatter`, `send` and `recv` is the part of one rank. `is_unaligned`: a tensor's size is no multiple of 16 bytes.
+    `is_exposed`: the rank waits for the result without an operator to compute.
     """
 
     part: Part
@@ -46,7 +43,6 @@ class Issue(Frozen):
 
     @property
     def what(self) -> str:
-        """``64 bytes of float32, exposed``."""
         size = f"{self.size_bytes:,} bytes of {self.dtypes}" if self.dtypes else "no payload"
         return ", ".join([size, *["unaligned"] * self.is_unaligned, *["exposed"] * self.is_exposed])
 
@@ -55,7 +51,7 @@ Issues = tuple[Issue, ...]
 
 
 class RankIssues(Frozen):
-    """What one rank issued: before the first step, in each step, and after the last one."""
+    """Issues before the first step, in each step, and after the last one."""
 
     setup: Issues = ()
     steps: tuple[Issues, ...] = ()
@@ -63,7 +59,7 @@ class RankIssues(Frozen):
 
 
 class ScriptJob(Frozen):
-    """A script to count: its path in `folder`, which is the current folder if it is None.
+    """Its path is in `folder`, None for the current one.
 
     A rank ends after `steps` steps of its optimizers, or with the script.
     """
@@ -76,20 +72,20 @@ class ScriptJob(Frozen):
 
 
 class ScriptJobs(Frozen):
-    """Request to count scripts, one after the other. Each has `timeout_s`."""
+    """One after the other, each for `timeout_s`."""
 
     jobs: tuple[ScriptJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
 
 
 class ScriptRecord(Frozen):
-    """What each rank of a script issued, or the `reason` why that is not known."""
+    """What each rank issued, or the `reason` why that is not known."""
 
     ranks: tuple[RankIssues, ...] = ()
     reason: str | None = None
 
 
 class ScriptRecords(Frozen):
-    """Response to `ScriptJobs`: one record for each job, in their order."""
+    """One record for each job, in order."""
 
     records: tuple[ScriptRecord, ...]

@@ -1,7 +1,7 @@
-"""Exact counters of one training step, by phase, the lines of code they come from, and changes between two sets. Pure.
+"""Exact counters of one training step, by phase, and the lines of code they come from.
 
-Each counter has a full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, so two sets compare line by line.
-Details add up to their counter:
+A full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, makes sets comparable line by line. Details add up to
+their counter:
 
     counter                      what                            line that did it                         value
     forward.python_calls         scatter (scatter_gather.py)     DataParallel.forward, module.py:120          4
@@ -21,11 +21,11 @@ from dpbench.records.record import Environment, Outcome
 from dpbench.text.frozen import Frozen
 
 ABSENT = "absent"
-"""The last part of a counter that is 1 if the wrapper cannot do a use, else 0."""
+"""The end of a counter that is 1 if the wrapper cannot do a use, else 0."""
 
 
 class Phase(StrEnum):
-    """The parts of a step in their order. FORWARD begins with zero_grad and ends with the loss."""
+    """Parts of a step, in order; FORWARD begins with zero_grad and ends with the loss."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -33,16 +33,14 @@ class Phase(StrEnum):
 
 
 class Traffic(Frozen):
-    """How many messages of one kind were sent, and their bytes."""
+    """Messages of one kind, and their bytes."""
 
     count: int = Field(ge=0)
     size_bytes: int = Field(ge=0)
 
 
 class PhaseCounts(Frozen):
-    """Counters of one phase, all devices together.
-
-    None means that it is not counted on these devices; 0 is a count.
+    """All devices together; None is not counted on these devices, 0 is a count.
 
     On simulated devices:
 
@@ -54,15 +52,14 @@ class PhaseCounts(Frozen):
 
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
-    If asked for: `host_operators` are dispatched to tensors of the host, and `host_bytes` are what they write. A view
-    is no operator here. `turns` are how often the host's work goes on in another thread, as between interleaved lanes.
-    On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and the Python calls of threads that
-    exist already (`thread_python_calls`): see measure/counted/thread_work.py.
+    If asked for: `host_operators` are dispatched to tensors of the host, views excepted, and `host_bytes` are what they
+    write. On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and `thread_python_calls` of
+    threads that exist already: see measure/counted/thread_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 
-    In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind. Each collective counts
-    once, with the bytes of one rank.
+    In real processes: `operators` and `flops` summed over the ranks, and `collectives` by kind, each once, with the
+    bytes of one rank.
     """
 
     operators: int | None = None
@@ -86,7 +83,7 @@ class PhaseCounts(Frozen):
 
 
 class Dependencies(Frozen):
-    """How lanes depend on each other by data, streams and waits, and how early the host issues the sums of gradients.
+    """How lanes depend on each other, and how early the host issues the sums of gradients.
 
     `reduced_bytes` are sent between devices to sum the lanes' gradients. "Half" is when the first half of each lane's
     backward operators is done:
@@ -95,17 +92,17 @@ class Dependencies(Frozen):
     - `startable_at_half_bytes` of them can be sent at half: no stream or wait delays them behind the second half.
     - `issued_at_half_bytes` of them are issued by the host before it begins the second half of the last lane.
 
-    The order of the host's calls matters for the last one only, and for two more counters. `operators_before_issue` are
-    issued after a reduction's gradients are ready and before its first copy, summed over the reductions. `issue_swaps`
-    are pairs of reductions that are issued in another order than that in which their gradients become ready.
+    The order of the host's calls matters for the last one and two more only. `operators_before_issue` are issued
+    between a reduction's last gradient and its first copy, summed over reductions. `issue_swaps` are pairs of
+    reductions issued in another order than that of their gradients.
 
-    These four are counted if asked for. `copies_in_a_row` are the most copies between devices of which each must wait
-    for the one before. `passed_on_bytes` are the largest copy between two lanes neither of which is the base's: the
-    next hop waits for all of it. `calls_before_last_lane` are the host's calls before the last lane begins. `turns` are
-    how often the forward goes on in another lane's thread.
+    If asked for: `copies_in_a_row` are the most copies of which each must wait for the one before. `passed_on_bytes`
+    are the largest copy between two lanes that are not the base's, for all of which the next hop waits.
+    `calls_before_last_lane` are the host's calls before the last lane begins. `turns` are how often the forward goes on
+    in another lane's thread.
 
-    `broadcast_bytes` carry parameters and buffers to one lane, the one that gets most. `before_first_layer_bytes` of
-    them must arrive before that lane's first layer can start.
+    `broadcast_bytes` carry parameters and buffers to the lane that gets most. `before_first_layer_bytes` of them must
+    arrive before that lane's first layer can start.
     """
 
     reduced_bytes: int
@@ -123,10 +120,10 @@ class Dependencies(Frozen):
 
 
 class Kept(Frozen):
-    """What each step leaves behind in host memory. It is counted on CPU lanes.
+    """Each step leaves this in host memory, on CPU lanes.
 
-    `python_blocks` are blocks of Python's small objects, rounded down to multiples of 4. `malloc_bytes` are bytes of
-    all others, tensors among them, rounded down to multiples of 64.
+    `python_blocks` are of Python's small objects, in multiples of 4. `malloc_bytes` are of all others, such as tensors,
+    in multiples of 64.
     """
 
     python_blocks: int
@@ -136,9 +133,8 @@ class Kept(Frozen):
 class MoreSteps(Frozen):
     """What many further steps do together, on CPU lanes.
 
-    `seldom_calls` are the Python calls beyond those of the first step in each. `collections` are garbage collections
-    that the code asks for. `later_lines` are the Python lines that the last steps execute beyond those of as many first
-    ones.
+    `seldom_calls` are Python calls beyond those of the first step in each. `collections` are garbage collections that
+    the code asks for. `later_lines` are Python lines of the last steps beyond those of as many first ones.
     """
 
     seldom_calls: int
@@ -147,13 +143,12 @@ class MoreSteps(Frozen):
 
 
 class Counts(Frozen):
-    """All counters of one step. Mode `infer` has the forward phase alone.
+    """Mode `infer` has the forward phase alone.
 
-    These are counted if asked for: `kept` and `more_steps`; `slower_choices`, the trials, of three, in which the
-    default dispatch chose the wrong way; `uses`, by the names of `measure/counted/uses.py`. `value` is what a borrowed
-    benchmark tracks, in its `unit`.
-    `nccl_links` has the bytes between devices by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock
-    wrapper's broadcasts and sums. None for other variants.
+    If asked for: `kept`, `more_steps`, `uses` (`measure/counted/uses.py`), and `slower_choices`, the trials, of three,
+    in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks, in its `unit`.
+    `nccl_links` has the bytes by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock wrapper's broadcasts
+    and sums; None for other variants.
     """
 
     phases: dict[Phase, PhaseCounts]
@@ -167,7 +162,6 @@ class Counts(Frozen):
     unit: str = ""
 
     def by_name(self) -> dict[str, int]:
-        """Return each counter by its full name, without those that are None."""
         tree = self.model_dump(mode="json", exclude={"unit"})
         value = {f"value ({self.unit})": tree.pop("value")}
         phases, choices = tree.pop("phases"), tree.pop("slower_choices")
@@ -181,15 +175,15 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 MOST_DETAILS = 20_000
-"""The most details of a case that are sent. A case with more has none. `mlp/tiny` on four lanes has 300."""
+"""A case with more details has none; `mlp/tiny` on four lanes has 300."""
 LONGEST_TEXT = 120
-"""Characters of a source line or a name. The rest is cut off."""
+"""Characters of a source line or a name; the rest is cut off."""
 
 
 class Place(Frozen):
-    """A line of code. `function` is its qualified name, and `text` the line without its indentation.
+    """`function` is a qualified name, `text` the line without indentation.
 
-    `file` is relative to the commit's folder, or to a folder from which Python imports.
+    `file` is relative to the commit's folder, or to one from which Python imports.
     """
 
     file: str
@@ -199,11 +193,10 @@ class Place(Frozen):
 
 
 class Detail(Frozen):
-    """The part of a counter that one line of code causes.
+    """The part of `counter`, a full name, that one line causes.
 
-    `counter` is the full name. `what` is an operator, the size of a copy, a call of the host, or a Python function.
-    Python functions have the `file` and `line` of their definition in `defined`. `place` is the line that did it; for
-    a function the line of the call.
+    `what` is an operator, the size of a copy, a call of the host, or a Python function. Functions have the `file` and
+    `line` of their definition in `defined`. `place` is that line; for a function the line of the call.
     """
 
     counter: str
@@ -214,10 +207,8 @@ class Detail(Frozen):
 
 
 class CountRecord(Frozen):
-    """The answer of the child that counted one case.
-
-    SKIPPED means that it cannot be counted, with the reason. `why_numbers` says why the case was computed with numbers
-    although the job asked for shapes only. `details` are there if the job asked for them.
+    """SKIPPED is a case that cannot be counted. `why_numbers` says why numbers were computed for a job that asked for
+    shapes only. `details` are there if asked for.
     """
 
     case: Case
@@ -239,15 +230,13 @@ class CountRecord(Frozen):
 
     @property
     def why(self) -> str:
-        """One line: the outcome, and the first and last line of the reason."""
+        """The outcome, and the first and last line of the reason."""
         lines = (self.reason or "").splitlines()
         return ": ".join([self.outcome.replace("_", " "), *dict.fromkeys([*lines[:1], *lines[-1:]])])
 
 
 @dataclass(frozen=True)
 class Change:
-    """A counter whose value differs; `old` or `new` is None if the counter is missing there."""
-
     name: str
     old: int | None
     new: int | None
@@ -261,7 +250,7 @@ class Change:
 
 
 def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
-    """Return every counter that changed, appeared or vanished, sorted by name."""
+    """Counters that changed, appeared or vanished, sorted by name."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())

@@ -1,9 +1,4 @@
-"""Expected counts on disk: a JSON file for each version of torch and Python.
-
-It is sorted and has one counter a line.
-
-Versions matter: another torch dispatches other operators, and another Python makes other calls.
-"""
+"""Expected counts: a sorted JSON file, one counter a line, for each version of torch and Python."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +21,11 @@ UPDATE = "dpbench counts --update"
 
 
 class ExpectedError(WrongInputError):
-    """One line with the file of expectations and what is wrong with it."""
+    """One line with the file and what is wrong with it."""
 
 
 class Expected(Frozen):
-    """The content of one file of expected counts, for one version of torch and of Python.
-
-    `cases` maps a case's id to its counters by name. `schema_` is raised when a counter's meaning changes.
-    """
+    """`cases` maps a case's id to counters by name. `schema_` is raised when a counter's meaning changes."""
 
     format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -43,7 +35,7 @@ class Expected(Frozen):
 
 
 def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
-    """Write these as expected and return the file. Raise ExpectedError, also if a record has no counts."""
+    """Return the file; raise ExpectedError, also if a record has no counts."""
     for record in records:
         if record.outcome is not Outcome.OK:
             raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
@@ -54,14 +46,14 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ExpectedError if the file for the installed torch is missing, so that nothing is counted in vain."""
+    """Raise ExpectedError if the installed torch has no file, so that nothing is counted in vain."""
     versions = installed_versions()
     if versions is not None and not (path := _path(folder, *versions)).exists():
         raise _missing(path)
 
 
 def installed_versions() -> tuple[str, str] | None:
-    """Return torch's version and Python's, as in a file's name, without importing torch. None if torch is missing."""
+    """Torch's version and Python's, as in a file's name, without importing torch; None without torch."""
     try:
         return version("torch").partition("+")[0], f"{sys.version_info.major}.{sys.version_info.minor}"
     except PackageNotFoundError:
@@ -69,7 +61,7 @@ def installed_versions() -> tuple[str, str] | None:
 
 
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
-    """Return a line for each difference from the expectations. Raise ExpectedError if no file can be read."""
+    """A line for each difference; raise ExpectedError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
@@ -80,7 +72,7 @@ def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
 
 
 def expected_of(records: Iterable[CountRecord]) -> Expected:
-    """Return the records as expectations. All must have outcome ok and one environment."""
+    """All records must have outcome ok and one environment."""
     found = sorted(records, key=lambda record: record.case.id)
     environment = found[0].environment
     assert environment is not None
@@ -93,7 +85,6 @@ def expected_of(records: Iterable[CountRecord]) -> Expected:
 
 
 def path_of(folder: Path, expected: Expected) -> Path:
-    """Return the file for these versions of torch and Python."""
     return _path(folder, expected.torch, expected.python)
 
 
@@ -109,7 +100,7 @@ def _missing(path: Path) -> ExpectedError:
 
 
 def write(path: Path, expected: Expected) -> None:
-    """Write the file. Raise ExpectedError if it cannot be written."""
+    """Raise ExpectedError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, to_json(expected.model_dump(by_alias=True), indent=1).decode() + "\n")
@@ -118,7 +109,7 @@ def write(path: Path, expected: Expected) -> None:
 
 
 def read(path: Path) -> Expected:
-    """Read the file. Raise ExpectedError; if the file is missing, its text names those that exist."""
+    """Raise ExpectedError, which names the files that exist if this one does not."""
     try:
         return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:
@@ -130,7 +121,7 @@ def read(path: Path) -> Expected:
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a line for each case or counter that is missing, unexpected or different. Pure."""
+    """A line for each case or counter that is missing, unexpected or different."""
     lines = []
     for case in sorted(expected.keys() | found.keys()):
         if case not in found:

@@ -1,4 +1,4 @@
-"""Telemetry of GPUs, read at both ends of the window in which samples are taken."""
+"""Telemetry of GPUs over the window in which samples are taken."""
 
 from dataclasses import fields
 
@@ -15,8 +15,7 @@ _THROTTLED_SHARE = 0.01
 class Reading:
     """A value, or the reason why there is none; never both.
 
-    If there are several sources, `source` names the one that was read. If the value is an average over less than the
-    window, `span_s` is its length in seconds.
+    `source` names the one of several that was read. `span_s` is the length of an average over less than the window.
     """
 
     value: Real | None = None
@@ -25,18 +24,17 @@ class Reading:
     span_s: Real | None = None
 
     def __post_init__(self) -> None:
-        """Raise PydanticCustomError for both or neither."""
         if (self.value is None) is (self.reason is None):
             raise PydanticCustomError("reading", "allowed: a value, or a reason and no value")
 
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class DeviceTelemetry:
-    """One GPU over `window_s` seconds, the sampled window. Percentages are 0 to 100.
+    """`window_s` is the length of the sampled window.
 
-    `sm_busy` and `dram_bandwidth` are hardware counters (GPM): the share of busy SMs, and of the memory bandwidth.
-    `kernel_running` and `memory_in_use` are the driver's: the share of time in which any kernel ran, and in which
-    memory was read or written. Many tiny kernels in a row make it 100. `throttled_s` has seconds by cause.
+    `sm_busy` and `dram_bandwidth` are hardware counters (GPM), in percent: of busy SMs, and of the memory bandwidth.
+    `kernel_running` and `memory_in_use` are the driver's percentages of the time in which any kernel ran, and in which
+    memory was read or written: many tiny kernels make 100. `throttled_s` has seconds by cause.
     """
 
     uuid: str
@@ -63,4 +61,3 @@ class DeviceTelemetry:
 
 
 TELEMETRY = tuple(field.name for field in fields(DeviceTelemetry) if field.type is Reading)
-"""The names of a GPU's readings."""

@@ -1,4 +1,4 @@
-"""Records: what one child measured, as one line of JSON. A failed run has no numbers.
+"""Records: what one child measured, as one line of JSON.
 
 SCHEMA history
     1  first.
@@ -35,10 +35,7 @@ _LOST_GPU = (
 
 
 def line_on_lost_gpu(text: str) -> str | None:
-    """Return the first line that reports a lost GPU or one that needs a reset, or None.
-
-    CUDA, NVML and the kernel have the words for it.
-    """
+    """The first line on a GPU that is lost or needs a reset, in the words of CUDA, NVML and the kernel; or None."""
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
@@ -46,14 +43,12 @@ SCHEMA = 5
 
 
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
-"""A commit's hash. Nothing else may reach git's command line from a file."""
+"""A hash: nothing else may reach git's command line from a file."""
 _PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
-"""Python's version, as in 3.11.7, 3.14.0rc1 or 3.13.0+. It becomes a part of file names."""
+"""A version as in 3.11.7, 3.14.0rc1 or 3.13.0+; it becomes a part of file names."""
 
 
 class Outcome(StrEnum):
-    """How a case ended in one round."""
-
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
     TIME_OUT = "time_out"
@@ -65,12 +60,12 @@ class Outcome(StrEnum):
 
 
 class Environment(Frozen):
-    """The machine as the process sees it. It must be equal before two records are compared.
+    """The machine as the process sees it, which must be equal before two records are compared.
 
     `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
     `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None without a limit. `gpus` and the tuples
-    named after it have an entry for each GPU in torch's order; `gpu_links` has one for each pair, as in ``0-1 NV18``.
-    None means that the machine does not report it, or that an older schema did not have it.
+    named after it are in torch's order; `gpu_links` has an entry for each pair, as in ``0-1 NV18``. None is not
+    reported, or unknown to an older schema.
     """
 
     hostname: str
@@ -97,7 +92,7 @@ class Environment(Frozen):
 
 
 class Metrics(Frozen):
-    """Facts beside the samples. None if a fact does not apply to the case.
+    """None is a fact that does not apply to the case.
 
     - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
     - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
@@ -141,10 +136,7 @@ class Metrics(Frozen):
 
 
 class Record(Frozen):
-    """One case in one round.
-
-    `samples_s` holds the seconds of every sample in order. A sample has the case's `steps_per_sample` steps.
-    """
+    """`samples_s` has the seconds of every sample, of `steps_per_sample` steps, in order."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: str
@@ -167,21 +159,20 @@ class Record(Frozen):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The case's id and the round: unique within one run."""
         return (self.case.id, self.round)
 
     @property
     def has_enough_samples(self) -> bool:
-        """Whether the samples are those of `stats/least_samples.py` at least. A failed record has none."""
+        """Whether there are enough by `stats/least_samples.py`; a failed record has none."""
         return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
-        """The seconds of a step, by sample: the sample's seconds divided by its steps."""
+        """The seconds of a step, by sample: the sample's divided by its steps."""
         return tuple(sample_s / self.case.steps_per_sample for sample_s in self.samples_s)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON, with the case's id for readers without dpbench."""
+        """The fields with the case's id, for readers without dpbench."""
         data = self.model_dump(mode="json", by_alias=True)
         data["case"]["id"] = self.case.id
         return data
@@ -192,12 +183,12 @@ class RecordLineError(ValueError):
 
 
 def to_line(record: Record) -> bytes:
-    """Return the record as a line with its newline. A NaN among the metrics becomes null, because JSON has no NaN."""
+    """The record as a line with its newline; a NaN among the metrics becomes null."""
     return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 
 def parse_line(line: bytes) -> Record:
-    """Read a record. Raise RecordLineError for any other line, or for a schema that this version does not know."""
+    """Raise RecordLineError for a line that is no record, or has an unknown schema."""
     try:
         fields = from_json(line, allow_inf_nan=False)
     except ValueError as error:
@@ -218,7 +209,7 @@ def parse_line(line: bytes) -> Record:
 
 
 def _upgrade(fields: dict[str, Any]) -> None:
-    """Bring a record of schema 1 to schema 2: an allocator's peak was a bare number."""
+    """From schema 1 to 2: an allocator's peak was a bare number."""
     match fields:
         case {"metrics": {"peak_device_bytes": dict(peaks)}}:
             fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}

@@ -1,13 +1,11 @@
 """The log of a simulated step: operators, copies, memory and waits, in program order.
 
-Counters and traces read it. Every event has an `id` that grows in program order. A stream runs its events in that
-order. Between streams, only `Wait` gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that
-wrote the bytes that an event reads.
+Each event has an `id` that grows in program order, in which a stream runs its events. Between streams, only `Wait`
+gives an order; `HostWait` blocks the host. `inputs` are the ids of the events that wrote the bytes that an event reads.
 
-`thread` is the thread of the host that made the event: 0 takes the step. Another thread has 1 + the index of the device
-of its first event with a device, or the next free number. In the backward a thread of torch's engine has 1 + the number
-of devices + its device's index: the simulator runs all nodes in one thread, and says in which one CUDA's engine would.
-Events of two threads follow each other by chance, unless one thread waits for the other.
+`thread` is the host's thread that made the event: 0 takes the step. Another thread has 1 + the index of the device of
+its first event with a device, or the next free number. In the backward it is 1 + the number of devices + the device's
+index, as CUDA's engine would have it; the simulator has one thread.
 """
 
 import json
@@ -29,10 +27,7 @@ _READ = (1, 2, 3, VERSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation on one device.
-
-    If it is not `is_launched`, the device does no work: it is a view, or an empty tensor.
-    """
+    """A computation; if it is not `is_launched`, it is a view or an empty tensor, and the device does no work."""
 
     id: int
     name: str
@@ -50,7 +45,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, or None for the host."""
+    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, None for the host."""
 
     id: int
     source: int | None
@@ -65,7 +60,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate:
-    """A block of device memory is taken; `size_bytes` is rounded up."""
+    """`size_bytes` is rounded up."""
 
     id: int
     device: int
@@ -76,7 +71,7 @@ class Allocate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """A block of device memory is returned; `size_bytes` is rounded up."""
+    """`size_bytes` is rounded up."""
 
     id: int
     device: int
@@ -87,7 +82,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """All later work of `stream` waits for the events in `after`, at most one of each stream."""
+    """Later work of `stream` waits for the events in `after`, at most one of each stream."""
 
     id: int
     stream: int
@@ -106,7 +101,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A name that the caller put between two events, such as ``backward``."""
+    """The caller's name for a moment, such as ``backward``."""
 
     id: int
     name: str
@@ -115,9 +110,9 @@ class Mark:
 class HostCallName(StrEnum):
     """A call that costs the host time and the devices none, or that blocks the host.
 
-    `ENGINE_HANDOVER` is an event, a wait and a ``record_stream`` by which torch's engine hands one gradient to a node
-    on another stream. `STREAM_LOOKUP` makes a Python object for the current stream; `HANDLE_LOOKUP` gives its number.
-    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, whether or not anything is pending.
+    `ENGINE_HANDOVER` is an event, a wait and a ``record_stream``, by which torch's engine hands a gradient to another
+    stream's node. `STREAM_LOOKUP` makes a Python object for the current stream; `HANDLE_LOOKUP` gives its number.
+    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, also if nothing is pending.
     """
 
     EVENT_RECORD = "event_record"
@@ -132,8 +127,6 @@ class HostCallName(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCall:
-    """A call on the host that starts no work on a device."""
-
     id: int
     name: HostCallName
     line: str = ""
@@ -142,7 +135,7 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientReady:
-    """The gradient of a parameter is final: autograd has added the last part to ``parameter.grad``.
+    """Autograd has added the last part to ``parameter.grad``.
 
     `parameter` is its position in ``base.parameters()``.
     """
@@ -155,10 +148,8 @@ class GradientReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """Facts about the model that no event shows.
-
-    `modules`, `parameters` and `buffers` are numbers of them, a shared one counted once. `parameter_sizes` has the
-    bytes of each parameter, in the order of ``base.parameters()``.
+    """`modules`, `parameters` and `buffers` are numbers, a shared one counted once. `parameter_sizes` has bytes, in the
+    order of ``base.parameters()``.
     """
 
     modules: int
@@ -171,7 +162,6 @@ class ModelFacts:
 
 RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | GradientReady | Mark
 ON_THREADS = (Operator, Copy, Wait, HostWait, HostCall)
-"""The events that have a `thread`."""
 _KINDS: dict[str, type[RecordedEvent]] = {
     kind.__name__: kind for kind in (Operator, Copy, Allocate, Free, Wait, HostWait, HostCall, GradientReady, Mark)
 }
@@ -179,10 +169,7 @@ _KINDS: dict[str, type[RecordedEvent]] = {
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The events of one `recording()` block; `streams` maps each stream to its device's index.
-
-    `model` is None if the caller has not set it.
-    """
+    """`streams` maps each stream to its device's index."""
 
     devices: int
     streams: dict[int, int] = field(default_factory=dict)
@@ -190,9 +177,9 @@ class Recording:
     model: ModelFacts | None = None
 
     def order(self) -> dict[int, list[int]]:
-        """Return for each launched operator and each copy the ids of those that come directly before it.
+        """For each launched operator and each copy the ids directly before it.
 
-        These are the one before it in its stream, and those that its stream or the host waited for since then.
+        These are the one before in its stream, and those that its stream or the host waited for since.
         """
         order: dict[int, list[int]] = {}
         awaited: dict[int, list[int]] = {}
@@ -212,9 +199,9 @@ class Recording:
         return order
 
     def write(self, path: Path) -> None:
-        """Write one JSON object a line: format, version, devices, streams and model; then the events.
+        """One JSON object a line: format, version, devices, streams and model; then the events.
 
-        Raise OSError and leave an old file as it was if that fails.
+        Raise OSError, and leave an old file, if that fails.
         """
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         if self.model is not None:
@@ -224,10 +211,7 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
-        """Return the recording in a file that `write` made.
-
-        Raise ValueError, with the number of the line, for any other content.
-        """
+        """Raise ValueError with the line's number for content that `write` does not make."""
         recording = cls(0)
         lines = path.read_text().splitlines() or [""]
         for number, line in enumerate(lines, start=1):

@@ -1,15 +1,12 @@
-"""Records on disk: JSON Lines.
+"""JSON Lines, each safe on disk before the next case is measured.
 
-Each record is safe on disk before the next case is measured.
-
-With `--retry failed`, failed records make room for new ones. ``(case.id, round)`` is unique in a file, so a failed
-record first moves to the end of a second file, which keeps it for later questions:
+``(case.id, round)`` is unique in a file, so `--retry failed` first moves failed records to the end of a second file:
 
     sweep-machine.jsonl             ok   ok   crashed   ok        before
     sweep-machine.jsonl             ok   ok   ok   ...            after, new records at the end
     sweep-machine.jsonl.retried     crashed
 
-If the move is interrupted, the record is in both files or in the second one. In both cases the next call measures it.
+After an interrupted move the record is in both files or in the second one, and is measured again.
 """
 
 import os
@@ -30,19 +27,19 @@ from dpbench.text.outside import open_input
 
 
 class StoreError(WrongInputError):
-    """One line with the file or folder of records and what is wrong with it."""
+    """One line with the file or folder and what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The records of a file in the order of writing; `warnings` report what was dropped."""
+    """Records in the order of writing; `warnings` report what was dropped."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...] = ()
 
 
 class Store:
-    """A file of records. `append` and `with` lock it against other writers until `close`; `read` needs no lock."""
+    """`append` and `with` lock the file against other writers until `close`; `read` needs no lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,7 +53,7 @@ class Store:
         self.close()
 
     def append(self, record: Record) -> None:
-        """Write one line and sync it. If that fails, restore the file and raise StoreError."""
+        """Write a synced line; if that fails, restore the file and raise StoreError."""
         line = to_line(record)
         fd = self._open()
         try:
@@ -65,10 +62,7 @@ class Store:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
     def replace(self, records: Iterable[Record]) -> None:
-        """Replace the file with these records, and lock the new one. Raise StoreError.
-
-        If it cannot be written, it stays as it was.
-        """
+        """Replace the file, and lock the new one; raise StoreError and leave the old one if that fails."""
         self._open()
         try:
             replace_bytes(self.path, b"".join(map(to_line, records)))
@@ -79,10 +73,10 @@ class Store:
         self._fd = fd
 
     def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
-        """Return all records. A torn end is dropped with a warning.
+        """A torn end is dropped with a warning.
 
-        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, warn of them
-        instead: one warning names the first and how many there are.
+        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, one warning names
+        the first and how many there are.
         """
         bad: list[str] = []
         try:
@@ -95,13 +89,12 @@ class Store:
         return Contents(tuple(records), (*left_out, *([warning] if torn_bytes else [])))
 
     def close(self) -> None:
-        """Unlock the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
     def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
-        """Return the records and how many bytes of a torn end there are. A bad line is added to `bad`, or raises."""
+        """The records, and the bytes of a torn end. A bad line is added to `bad`, or raises."""
         records: list[Record] = []
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
@@ -126,7 +119,7 @@ class Store:
 
 
 def holds_elastic_records(path: Path) -> bool:
-    """Return whether the first line is that of an elastic run: no other record has a scheme. Raise StoreError."""
+    """Whether the first line has a scheme, as an elastic run's alone; raise StoreError."""
     try:
         with open_input(path) as lines:
             return b'"scheme":' in lines.readline()
@@ -135,20 +128,18 @@ def holds_elastic_records(path: Path) -> bool:
 
 
 class Retry(StrEnum):
-    """Which cases are measured again."""
-
     FAILED = "failed"
 
 
 def retried_path(store: Store) -> Path:
-    """Return the file that keeps the failed records."""
+    """The file that keeps the failed records."""
     return store.path.with_name(f"{store.path.name}.retried")
 
 
 def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Record, ...]:
-    """Move the failed records that `among` selects to the second file, and return them.
+    """Move failed records that `among` selects to the second file; the store must be locked.
 
-    The store must be locked. Raise StoreError; then the store still has them all.
+    Raise StoreError; then the store still has them all.
     """
     records = store.read().records
     failed = tuple(record for record in records if record.outcome is not Outcome.OK and among(record))
@@ -161,19 +152,13 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """Return the file of a sweep's records; a stopped sweep continues in it.
-
-    Create the folder if it is missing. Raise StoreError.
-    """
+    """The file, in a folder made if needed, in which a stopped sweep continues. Raise StoreError."""
     _make(folder)
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
 def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
-    """Create a new empty file ``command-20250131T120000Z.jsonl`` and return its path.
-
-    Create the folder if it is missing. Raise StoreError.
-    """
+    """A new empty file ``command-20250131T120000Z.jsonl``, in a folder made if needed. Raise StoreError."""
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)
     for number in count(1):

@@ -1,7 +1,6 @@
 """Simulated accelerators ``sim:0`` to ``sim:n-1`` that compute on the CPU and find races.
 
-``simulate(devices=4)`` registers the devices for the life of the process. README.md lists what is real and what is not.
-Importing this package does not import torch.
+``simulate(devices=4)`` registers the devices for the life of the process. Importing this package does not import torch.
 """
 
 from importlib import import_module

@@ -1,7 +1,6 @@
 """The arguments of an operator call: the tensors in them, their CPU values, their device.
 
-In a simulation without numbers a ``meta`` tensor stands where the CPU tensor stands.
-It has sizes, strides and a storage without memory, so nothing is computed. Numbers on the host are then zeros.
+Without numbers a ``meta`` tensor stands where the CPU tensor stands; numbers on the host are then zeros.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ _SUM, _MAX = 0, 2
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """Return all tensors in nested tuples, lists and dicts, in order."""
+    """All tensors in nested tuples, lists and dicts, in order."""
     found: list[Tensor] = []
     _collect(values, found)
     return found
@@ -39,12 +38,11 @@ def _collect(value: Any, found: list[Tensor]) -> None:
 
 
 def simulated_in(values: Any) -> list[SimTensor]:
-    """Return all simulated tensors in nested tuples, lists and dicts, in order."""
     return [tensor for tensor in tensors_in(values) if isinstance(tensor, SimTensor)]
 
 
 def raw(value: Any) -> Any:
-    """Return the same nesting with each simulated tensor replaced by its CPU tensor."""
+    """The same nesting with each simulated tensor replaced by its CPU tensor."""
     if isinstance(value, SimTensor):
         return value.raw if value.bits == NO_BITS else toggled(value.raw, value.bits)
     if isinstance(value, (tuple, list)):
@@ -53,7 +51,7 @@ def raw(value: Any) -> Any:
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Return the same nesting with each tensor replaced by `function` of it."""
+    """The same nesting with each tensor replaced by `function` of it."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -62,10 +60,7 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def with_index(device: Any) -> torch.device:
-    """Return the device, a simulated one with its index.
-
-    Raise RuntimeError for a device that does not exist.
-    """
+    """The device, a simulated one with its index; raise RuntimeError for a device that does not exist."""
     device = torch.device(device)
     return torch.device("sim", index_of(device)) if device.type == "sim" else device
 
@@ -80,10 +75,7 @@ class NumbersNeededError(NotImplementedError):
 
 
 def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of `function` on ``meta`` tensors.
-
-    Raise NumbersNeededError with the name of `func` if the numbers decide its result's size.
-    """
+    """`function` on ``meta`` tensors; raise NumbersNeededError if the numbers decide its result's size."""
     if decides_size(func, args):
         raise NumbersNeededError(func)
     if "generator" in kwargs:
@@ -100,11 +92,10 @@ def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) 
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
 _known_shapes: dict[Any, Layout | tuple[Layout, ...]] = {}
-"""The layouts of results by operator and arguments. torch's ``meta`` kernels are Python, and as slow as computing."""
 
 
 def _shape_key(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return a key of the arguments' layouts; None if the result may share memory with them."""
+    """A key of the arguments' layouts; None if the result may share memory with them."""
     if func not in _is_fresh:
         schema = func._schema
         _is_fresh[func] = not any(a.alias_info for a in (*schema.arguments, *schema.returns)) and not func.is_view
@@ -132,7 +123,7 @@ def _layouts(value: Any) -> Any:
 
 
 def _shapes_of(result: Any, arguments: Sequence[Tensor]) -> Layout | tuple[Layout, ...] | None:
-    """Return the layouts of a tensor or a tuple of tensors without gaps; None for any other result.
+    """The layouts of a tensor or a tuple of tensors without gaps; None for any other result.
 
     None too if it shares memory with an argument: ``_unsafe_view`` does, and its schema does not say so.
     """
@@ -169,10 +160,7 @@ def _run_on_meta(function: Callable[..., Any], func: Any, args: Any, kwargs: Any
 
 
 def _bags_as_on_cpu(result: tuple[Tensor, ...], args: Any, kwargs: Any) -> tuple[Tensor, ...]:
-    """Return an embedding bag's outputs with the sizes of the CPU kernel; on ``meta`` they have those of CUDA.
-
-    Source: aten/src/ATen/native/EmbeddingBag.cpp.
-    """
+    """An embedding bag's outputs with the CPU kernel's sizes, not CUDA's (aten/src/ATen/native/EmbeddingBag.cpp)."""
     output, bag_of_index, bag_sizes, largest = result
     mode = args[4] if len(args) > 4 else kwargs.get("mode", _SUM)
     padding = args[8] if len(args) > 8 else kwargs.get("padding_idx", -1)
@@ -187,15 +175,12 @@ def _bags_as_on_cpu(result: tuple[Tensor, ...], args: Any, kwargs: Any) -> tuple
 
 
 def on_meta(value: Any) -> Any:
-    """Return the same nesting with each tensor on ``meta``; there it keeps its sizes and strides."""
+    """The same nesting with each tensor on ``meta``, with its sizes and strides."""
     return map_tensors(value, lambda tensor: tensor if tensor.is_meta else tensor.to("meta"))
 
 
 def zeros(shape: Tensor) -> Tensor:
-    """Return a CPU tensor of zeros with the sizes and strides of a ``meta`` tensor.
-
-    Raise NumbersNeededError for a sparse tensor.
-    """
+    """A CPU tensor of zeros, shaped as a ``meta`` tensor; raise NumbersNeededError for a sparse one."""
     if shape.layout != torch.strided:
         raise NumbersNeededError(f"copying a tensor of layout {shape.layout} to the host")
     return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype).zero_()

@@ -9,17 +9,16 @@ engine runs the node on that stream, and adds waits between nodes (torch/csrc/au
                                                                                                        v
     caller's streams: ──────────── backward() ──────────────────────────────────────────────────────  wait
 
-The engine names B's stream to the allocator by `record_stream`, but only if A's is another one. So memory that was
-allocated on a third stream is not kept.
+The engine names B's stream to the allocator by `record_stream`, but only if A's is another one: memory allocated on a
+third stream is not kept.
 
 A hook on a gradient runs in the thread of the consumer, node B, after B's waits. No wait follows, so B sees the hook's
 work only if both are on one stream. If the gradient is on another device than B, the hook runs on that device's default
 stream: an engine thread has no other current stream there.
 
-The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node without an output on a simulated
-device has no hooks. A node gets its hooks when an operator first reads the tensor that it made (`assign_stream`), or
-when ``Function.apply`` returns. The hooks hold the streams of the node and of its successors, never the node itself:
-a cycle would keep the graph alive.
+The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node gets its hooks when an operator
+first reads the tensor that it made (`assign_stream`), or when ``Function.apply`` returns. The hooks hold the streams of
+the node and of its successors, never the node itself: a cycle would keep the graph alive.
 
 Not exact:
 
@@ -54,17 +53,16 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NodeStreams:
-    """The stream of a graph node, and that of each next node; None if there is no next node."""
+    """The stream of a graph node, and that of each next node; None without a next node."""
 
     stream: int
     next_streams: tuple[int | None, ...]
 
 
 def current_stream(device: int) -> int:
-    """Return the current stream of the device. In a hook it is the stream of the hook's node.
+    """In a hook the current stream is that of the hook's node; other devices have their default streams.
 
-    The engine makes it current before it calls the hooks. Other devices have their default streams then. A stream that
-    the hook itself makes current stays, unless it is the one that the caller of the backward had.
+    A stream that the hook makes current stays, unless it is the one that the caller of the backward had.
     """
     stream, backward, node = current.stream(device), current.backward(), _hook_stream()
     if node is None or backward is None or stream != backward.streams.get(device, device):
@@ -73,10 +71,7 @@ def current_stream(device: int) -> int:
 
 
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
-    """Return the stream for an operator on `tensors`.
-
-    It is the current stream of the device, except for an operator that the engine itself runs between two nodes.
-    """
+    """The current stream of the device, except for an operator that the engine runs between two nodes."""
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     for tensor in simulated:
         if tensor.made_on is not None:
@@ -88,7 +83,7 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
 
 
 def _between_nodes(device: int, tensors: Sequence[SimTensor], backward: Backward) -> int:
-    """Return the stream on which the engine adds two gradients, or a hook runs. It waits for the gradients.
+    """The stream on which the engine adds two gradients, or a hook runs; it waits for the gradients.
 
     The engine adds on the consumer's stream if that is on this device, else on the producer's, else on the current one.
     A hook does not wait for gradients on another device than its node's.
@@ -109,7 +104,7 @@ def _between_nodes(device: int, tensors: Sequence[SimTensor], backward: Backward
 
 
 def _hook_stream() -> int | None:
-    """Return the stream of the node whose hook runs; None outside hooks, and for a node without a simulated output."""
+    """The stream of the node whose hook runs; None outside hooks, and for a node without a simulated output."""
     backward = current.backward()
     if backward is None or backward.is_in_node or not _is_in_hook():
         return None
@@ -121,8 +116,8 @@ def _hook_stream() -> int | None:
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
     """Give `results` the consumer of the gradients `sources`.
 
-    The engine computed them between two nodes: it added gradients, or called a tensor's hook. After a hook for a
-    consumer on another device, the consumer waits for the hook's arguments only.
+    The engine computed them between two nodes. After a hook for a consumer on another device, the consumer waits for
+    the hook's arguments only.
     """
     backward = current.backward()
     if backward is None or backward.is_in_node:
@@ -138,12 +133,11 @@ def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], str
 
 
 def _runs_elsewhere(handoff: GradientHandoff, device: int) -> bool:
-    """Return whether the consumer of a gradient is on another device."""
     return handoff.consumer is not None and the_simulation().device_of(handoff.consumer) != device
 
 
 def _is_in_hook() -> bool:
-    """Return whether a hook called the operator, and not the engine itself.
+    """Whether a hook called the operator, and not the engine itself.
 
     A hook has a Python frame above the frame that runs the engine: `run_backward`, or torch's `_engine_run_backward`.
     """
@@ -156,7 +150,6 @@ def _is_in_hook() -> bool:
 
 
 def _handoff_of(tensor: Any, backward: Backward) -> GradientHandoff | None:
-    """Return the hand-off of a gradient of this backward pass; None for any other value."""
     handoff = tensor.handoff if isinstance(tensor, SimTensor) else None
     return handoff if handoff is not None and handoff.backward is backward else None
 
@@ -168,13 +161,13 @@ def _keep_for(tensor: Tensor, stream: int) -> None:
 
 
 def node_name() -> str | None:
-    """Return the name of the graph node that is running, None outside a backward pass."""
+    """The name of the running graph node; None outside a backward pass."""
     node = torch._C._current_autograd_node() if current.backward() else None
     return node.name() if node is not None else None
 
 
 def assign_stream(tensor: SimTensor) -> None:
-    """Assign the graph node that made `tensor`, if there is one, its stream."""
+    """Assign the graph node that made `tensor`, if any, its stream."""
     stream, tensor.made_on = tensor.made_on, None
     node = tensor.grad_fn
     if node is not None and stream is not None:
@@ -183,7 +176,7 @@ def assign_stream(tensor: SimTensor) -> None:
 
 
 def assign_function_stream(results: Any) -> None:
-    """Assign the node of a custom function the stream that is current after its forward."""
+    """Assign a custom function's node the stream that is current after its forward."""
     outputs = results if isinstance(results, (tuple, list)) else (results,)
     for output in outputs:
         if isinstance(output, SimTensor):
@@ -194,10 +187,9 @@ def assign_function_stream(results: Any) -> None:
 
 
 def _add_hooks(node: Any, stream: int) -> int | None:
-    """Add hooks to a node, and to its successors that have none; return the node's stream.
+    """Add hooks to a node and to its successors; `stream` was current when its forward ran.
 
-    `stream` was current when the node's forward ran, on this device or another. Return None for a node that has no
-    output on a simulated device.
+    Return the node's stream; None without an output on a simulated device.
     """
     known: _NodeStreams | None = node.metadata.get(_KEY)
     if known is not None:
@@ -215,7 +207,6 @@ def _add_hooks(node: Any, stream: int) -> int | None:
 
 
 def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None:
-    """Before a node: make its stream current, and let it wait for its gradients."""
     simulation, backward = the_simulation(), current.backward()
     if backward is None:
         return
@@ -239,7 +230,6 @@ def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None
 
 
 def _after_node(node: _NodeStreams, results: Sequence[Tensor | None], _: Sequence[Tensor | None]) -> None:
-    """After a node: note that its gradients are ready now, on its stream."""
     backward = current.backward()
     if backward is None:
         return
@@ -255,10 +245,7 @@ def _after_node(node: _NodeStreams, results: Sequence[Tensor | None], _: Sequenc
 
 
 def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run torch's autograd engine, with the waits that it has on an accelerator.
-
-    One thread runs the whole pass, because the engine cannot count the simulated devices.
-    """
+    """Run torch's engine in one thread, because it cannot count the simulated devices."""
     for root in roots:
         if isinstance(root, SimTensor) and root.made_on is not None:
             assign_stream(root)
@@ -281,7 +268,6 @@ def run_backward(engine: Any, roots: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _join(backward: Backward) -> None:
-    """Let the caller's streams wait for the leaves."""
     simulation = the_simulation()
     for stream in backward.leaf_streams:
         device = simulation.device_of(stream)
@@ -289,17 +275,13 @@ def _join(backward: Backward) -> None:
 
 
 def _capture(backward: Backward, handoff: GradientHandoff) -> None:
-    """Let the consumer's stream wait for a gradient that `torch.autograd.grad` returns.
-
-    The consumer itself does not run.
-    """
+    """Let the stream of a consumer that does not run wait for a gradient of `torch.autograd.grad`."""
     stream = handoff.producer if handoff.consumer is None else handoff.consumer
     the_simulation().wait(stream, handoff.ready)
     backward.leaf_streams.add(stream)
 
 
 def apply_function(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run ``Function.apply``, and assign the streams of the nodes around it."""
     for argument in args:
         if isinstance(argument, SimTensor) and argument.made_on is not None:
             assign_stream(argument)

@@ -1,11 +1,8 @@
 """Registers ``sim`` as a device type of torch.
 
-This is the only file that uses torch's experimental interface.
-
-torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard
-supports one device and no streams. So this file also replaces the C++ functions below `torch.accelerator`,
-`torch.Stream`, `torch.Event` and `torch.nn.parallel`. Nothing is restored: the registration lasts as long as the
-process.
+torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard supports
+one device and no streams, so this file also replaces the C++ functions below `torch.accelerator`, `torch.Stream`,
+`torch.Event` and `torch.nn.parallel`.
 """
 
 import ctypes
@@ -28,18 +25,17 @@ lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_atte
 """
 _libraries: list[torch.library.Library] = []
 _raise_pending = ctypes.pythonapi.Py_IsInitialized
-"""Raises the pending error, if there is one: ctypes checks for errors after any call of ``pythonapi``."""
+"""Raises the pending error, if any: ctypes checks for errors after each call of ``pythonapi``."""
 
 
 def simulate(devices: int = 4, *, numbers: bool = True) -> None:
     """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
 
-    Without `numbers` nothing is computed: tensors have shapes and no values, and the events stay the same. What needs
-    a value, such as ``item()``, raises NotImplementedError.
+    Without `numbers` tensors have shapes and no values, and the events stay the same. A second call must be equal. What
+    needs a value, such as ``item()``, raises NotImplementedError.
 
-    A second call must name the same number, and the same `numbers`. Raise ValueError for a number that is not allowed.
-    Raise RuntimeError for a second number, a version of torch that does not work, another registered backend, or a
-    real accelerator.
+    Raise ValueError for a number that is not allowed, RuntimeError for a second number, an unsupported torch, another
+    registered backend, or a real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
@@ -59,7 +55,7 @@ def simulate(devices: int = 4, *, numbers: bool = True) -> None:
 
 
 def start_devices(devices: int, *, numbers: bool = True) -> None:
-    """Register the devices with torch, whatever its version. `simulate` makes the checks."""
+    """Register the devices with torch; `simulate` makes the checks."""
     _register()
     start(devices, numbers)
     _serve_accelerator()
@@ -84,10 +80,8 @@ def _register() -> None:
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     class Guard(torch._C._acc.DeviceGuard):
-        """Returns the device type, also while an error passes through the autograd engine.
-
-        There a destructor asks. If an error is pending when Python answers, the process ends. So this method takes the
-        pending error, and `autograd.run_backward` raises it again.
+        """A destructor asks for the device type. If an error is pending when Python answers, the process ends. So this
+        method takes the pending error, and `autograd.run_backward` raises it again.
         """
 
         def type_(self) -> Any:
@@ -112,10 +106,7 @@ def _register() -> None:
 
 
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run an operator that does not reach `SimTensor`.
-
-    These are factories, copies from the CPU, and the operators inside `torch.tensor`.
-    """
+    """Factories, copies from the CPU, and the operators inside `torch.tensor`: they do not reach `SimTensor`."""
     return routing.run(func, args, kwargs)
 
 
@@ -126,7 +117,6 @@ def _under_autocast(name: str, *_: Any, **__: Any) -> Any:
 
 
 def _serve_accelerator() -> None:
-    """Replace the C++ functions that `torch.accelerator` calls."""
     for name, function in {
         "_accelerator_getDeviceIndex": current.device,
         "_accelerator_setDeviceIndex": torch_sim.set_device,
@@ -147,14 +137,12 @@ def _exchange_device(index: int) -> int:
 
 
 def _serve_data_parallel() -> None:
-    """Replace the C++ functions that `torch.nn.parallel` calls."""
     for name in ("broadcast", "broadcast_out", "broadcast_coalesced", "scatter", "gather"):
         setattr(torch._C, f"_{name}", getattr(comm, name))
     torch.cuda.nccl.is_available = lambda _: False
 
 
 def _serve_autograd() -> None:
-    """Wrap the entry into the autograd engine, and `Function.apply`."""
     engine = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
     apply = function_apply()
 

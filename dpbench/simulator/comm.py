@@ -1,8 +1,6 @@
 """The C++ functions of ``torch.nn.parallel`` that a CPU build lacks.
 
-The rules are those of torch/csrc/cuda/comm.cpp.
-
-They follow the path without NCCL: a broadcast is one copy for each device.
+The rules are those of torch/csrc/cuda/comm.cpp without NCCL: a broadcast is one copy for each device.
 """
 
 from collections import Counter, defaultdict
@@ -21,7 +19,7 @@ from torch._utils import (
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    """Return the tensor on each device: on its own device itself, elsewhere a copy."""
+    """The tensor on each device: on its own device itself, elsewhere a copy."""
     if tensor.device.type == "sim" and tensor.get_device() != devices[0]:
         raise RuntimeError("device of broadcasted tensor must appear as the first on devices list")
     return [tensor if device == tensor.get_device() else _copied(tensor, device) for device in devices]
@@ -32,10 +30,7 @@ def _copied(tensor: Tensor, device: int) -> Tensor:
 
 
 def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
-    """Copy the tensor into each of `out`, and return them.
-
-    Raise RuntimeError for a wrong device or shape.
-    """
+    """Raise RuntimeError for a wrong device or shape in `out`."""
     for target in out:
         if target.device.type != "sim" or target.shape != tensor.shape:
             raise RuntimeError("Expected all output tensors to be sim tensors of the source's shape")
@@ -44,7 +39,7 @@ def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """Return a list of tensors for each device; the first list has the tensors themselves.
+    """A list of tensors for each device; the first list has the tensors themselves.
 
     Each copy has its own version counter.
     """
@@ -61,10 +56,10 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
 
 
 def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tensor]]:
-    """Return groups of tensors of one type; a group ends when its bytes *reach* the limit.
+    """Groups of tensors of one type; a group ends when its bytes *reach* the limit
+    (torch/csrc/utils/tensor_flatten.cpp).
 
-    This is the rule of torch/csrc/utils/tensor_flatten.cpp. The function of the same name in torch/_utils.py, used by
-    the reduction, closes a group before it would exceed the limit.
+    The function of the same name in torch/_utils.py closes a group before it would exceed the limit.
     """
     groups: list[list[Tensor]] = []
     waiting: defaultdict[str, list[Tensor]] = defaultdict(list)
@@ -80,10 +75,7 @@ def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tens
 
 
 def _message_bytes(tensor: Tensor) -> int:
-    """Return the bytes that count towards the limit.
-
-    For a sparse tensor these are its indices and values, each item counted with the size of an index.
-    """
+    """Bytes that count; of a sparse tensor, its indices and values, each item counted with the size of an index."""
     if not tensor.is_sparse:
         return tensor.numel() * tensor.element_size()
     indices = tensor._indices()
@@ -105,7 +97,7 @@ def scatter(
     dim: int,
     streams: Sequence[torch.Stream | None] | None,
 ) -> tuple[Tensor, ...]:
-    """Return at most one chunk for each device; a chunk already on its device is a view."""
+    """At most one chunk for each device; a chunk already on its device is a view."""
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
             f"given chunk sizes don't sum up to the tensor's size (sum(chunk_sizes) == {sum(chunk_sizes)}, "
@@ -123,9 +115,9 @@ def scatter(
 
 
 def gather(tensors: Sequence[Tensor], dim: int, destination: int | None) -> Tensor:
-    """Return one tensor on the device with index `destination`, each part copied to its place.
+    """`destination` is a device's index, -1 the host, None the current device.
 
-    -1 is the host, None the current device. Raise RuntimeError for inputs that do not fit.
+    Raise RuntimeError for inputs that do not fit.
     """
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")

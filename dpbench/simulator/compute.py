@@ -20,8 +20,6 @@ OnCpu = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An operator with its arguments, its device, and its stream."""
-
     func: Any
     facts: OperatorFacts
     args: Any
@@ -32,9 +30,7 @@ class _Call:
 
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
-    """Run `func` and return its result.
-
-    If `on_cpu` is given, it computes the result in place of torch's CPU kernel.
+    """Run `func`, by `on_cpu` in place of torch's CPU kernel if given.
 
     Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported.
     """
@@ -65,9 +61,7 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
 def _common_device(
     known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
 ) -> torch.device:
-    """Return the device of all tensors.
-
-    CPU scalars do not count, nor CPU indices if CUDA accepts them.
+    """The device of all tensors; CPU scalars do not count, nor CPU indices if CUDA accepts them.
 
     Raise RuntimeError for tensors on several devices.
     """
@@ -87,16 +81,12 @@ def _common_device(
 
 
 def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
-    """Return whether this is a CPU tensor that a kernel of another device does not accept."""
     is_index = known.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
 
 
 def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result of `on_cpu`.
-
-    Raise NotImplementedError, with the name of `func`, if there is no CPU kernel.
-    """
+    """Raise NotImplementedError with the name of `func` if there is no CPU kernel."""
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
@@ -104,10 +94,6 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
-    """Allocate and wrap the outputs, record reads and writes, and return the result.
-
-    The caller holds the lock.
-    """
     known = call.facts
     written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
     fresh: list[SimTensor] = []
@@ -141,7 +127,6 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
 def _launch(
     simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
 ) -> None:
-    """Put the operator into its stream, and record it. Raise RaceError."""
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]
@@ -187,10 +172,9 @@ def wrap(
     fresh: list[SimTensor] | None = None,
     bits: Bits = NO_BITS,
 ) -> SimTensor:
-    """Return a simulated tensor over `value`.
+    """A simulated tensor over `value`.
 
-    If `value` has a storage that is new to the simulator, allocate memory for it on `stream`, and add the tensor to
-    `fresh`.
+    If its storage is new to the simulator, allocate memory on `stream`, and add the tensor to `fresh`.
     """
     storages, is_fresh = [], False
     for part in parts(value):

@@ -7,8 +7,8 @@ destination, which then waits for the copy (aten/src/ATen/native/cuda/Copy.cu)::
                          v            │
     source stream  ── waits ── copy ──┘
 
-A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is a copy with
-`non_blocking` from the host. As on CUDA, a copy to memory of the host that is not pinned makes the host wait.
+A copy with the host runs on the current stream of the device. The host waits for the copy, unless it is `non_blocking`
+from the host.
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,7 @@ from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """Return the copy that ``Tensor.to`` and similar methods make.
-
-    Raise NotImplementedError for a copy into pinned memory.
-    """
+    """The copy of ``Tensor.to``; raise NotImplementedError for pinned memory."""
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
@@ -53,7 +50,6 @@ def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """Run ``destination.copy_(source)`` and return the destination."""
     destination, source = args[:2]
     non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
     if source.device == destination.device:
@@ -70,7 +66,7 @@ def copy_(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
-    """Run one operator on one device, or else one copy for each pair, as CUDA does."""
+    """One operator on one device, or else one copy for each pair, as CUDA does."""
     destinations, sources = args[:2]
     if len({tensor.device for tensor in (*destinations, *sources)}) == 1:
         compute(func, args, kwargs)
@@ -80,7 +76,7 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 
 
 def item(func: Any, args: Any, _: Any) -> Any:
-    """Return ``tensor.item()``; the host waits for the number."""
+    """``tensor.item()``; the host waits for the number."""
     simulation = the_simulation()
     if not simulation.numbers:
         raise NumbersNeededError("item()")
@@ -92,7 +88,6 @@ def item(func: Any, args: Any, _: Any) -> Any:
 
 
 def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) -> Tensor:
-    """Return the CPU tensor of a copy of `source`; without numbers, its shape, or zeros for the host."""
     if the_simulation().numbers:
         return aten._to_copy.default(raw(source), **options)
     value = aten._to_copy.default(raw(source), **options, device="meta")
@@ -100,10 +95,7 @@ def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) ->
 
 
 def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
-    """Put the copy into its stream with its waits, and record it.
-
-    The caller holds the lock. Raise RaceError.
-    """
+    """Put the copy into its stream with its waits; the caller holds the lock. Raise RaceError."""
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream
@@ -140,7 +132,6 @@ def _stream(tensor: Tensor, source: Tensor) -> int | None:
 
 
 def _accesses(tensor: Tensor) -> Sequence[Access]:
-    """Return the bytes of a device that a copy touches."""
     return tensor.accesses() if isinstance(tensor, SimTensor) else []
 
 

@@ -10,10 +10,8 @@ from dpbench.simulator.streams import VectorClock
 
 @dataclass(eq=False, slots=True)
 class Backward:
-    """One backward pass: the caller's device and streams, and the streams of the leaves.
-
-    `will_join` is set once the caller's streams are certain to wait for the leaves. `is_in_node` is true while a graph
-    node runs. `error` is the last error that an operator raised.
+    """`will_join` is set once the caller's streams are certain to wait for the leaves. `is_in_node` is true while a
+    graph node runs. `error` is the last error that an operator raised.
     """
 
     device: int
@@ -35,9 +33,7 @@ class GradientHandoff:
 
 
 class _Current(threading.local):
-    """The state of one thread.
-
-    A thread starts on device 0 and the default streams, outside any backward pass.
+    """The state of one thread, at first on device 0 and the default streams.
 
     `streams` maps a device to its current stream. A device that is missing there is on its default stream, whose id is
     the device's index. `entered` maps a stream to the device and stream to restore at the end of each ``with`` block.
@@ -58,7 +54,7 @@ def device() -> int:
 
 
 def set_device(index: int) -> int:
-    """Make the device current; return the index of the device that was current before."""
+    """Make the device current; return the index of the previous one."""
     before, _current.device = _current.device, index
     return before
 
@@ -68,14 +64,12 @@ def stream(device: int) -> int:
 
 
 def enter_stream(device: int, stream: int) -> None:
-    """Make the device and the stream on it current until `leave_stream`."""
     before = set_device(device), _current.streams.get(device, device)
     _current.entered.setdefault(stream, []).append(before)
     _current.streams[device] = stream
 
 
 def leave_stream(device: int, stream: int) -> None:
-    """Restore the device and the stream that were current before `enter_stream`."""
     _current.device, _current.streams[device] = _current.entered[stream].pop()
 
 
@@ -84,13 +78,12 @@ def set_stream(device: int, stream: int) -> None:
 
 
 def backward() -> Backward | None:
-    """Return the backward pass that this thread runs, if any."""
+    """This thread's backward pass, or None."""
     return _current.backward
 
 
 @contextmanager
 def in_backward() -> Iterator[Backward]:
-    """Enter a new backward pass for a block, then restore the state from before."""
     outer, device, streams = _current.backward, _current.device, _current.streams
     _current.backward = inner = Backward(device, dict(streams))
     _current.streams = dict(streams)
@@ -101,17 +94,13 @@ def in_backward() -> Iterator[Backward]:
 
 
 def begin_node(device: int, stream: int) -> None:
-    """Make the node's device and stream current, and all other streams the default ones.
-
-    A thread of the engine starts in this state.
-    """
+    """Make the node's device and stream current, and the default streams elsewhere, as in an engine's thread."""
     assert _current.backward is not None
     _current.device, _current.streams = device, {device: stream}
     _current.backward.is_in_node = True
 
 
 def end_node() -> None:
-    """Make the device and the streams of the backward pass's caller current."""
     backward = _current.backward
     assert backward is not None
     _current.device, _current.streams = backward.device, dict(backward.streams)

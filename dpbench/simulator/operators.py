@@ -38,12 +38,10 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """Facts about one operator.
-
-    `written` are the positions or names of the arguments that it writes. `overwrites` is true if it does not read them.
-    `is_empty` marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its argument.
-    `answers_host` is true if the host waits for the result. `decomposes` is true if torch has no CPU kernel for it,
-    but a decomposition.
+    """`written` are the positions or names of the arguments that it writes. `overwrites` is true if it does not read
+    them. `is_empty` marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its
+    argument. `answers_host` is true if the host waits for the result. `decomposes` is true if torch has no CPU kernel
+    for it, but a decomposition.
     """
 
     name: str
@@ -62,10 +60,7 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Return the facts about an operator.
-
-    Raise NotImplementedError if the simulator does not support it.
-    """
+    """Raise NotImplementedError for an operator that the simulator does not support."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
         raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
@@ -94,7 +89,6 @@ def _decomposes(func: Any) -> bool:
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Return the arguments that this call writes."""
     known = facts(func)
     found = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
     if func is aten.native_batch_norm.default and args[5]:
@@ -103,17 +97,14 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def answers_host(func: Any, args: Any) -> bool:
-    """Return whether the host waits for the operator.
-
-    It does if the result, or a mask used as an index, decides a size.
-    """
+    """Whether the host waits: the result, or a mask used as an index, decides a size."""
     known = facts(func)
     masks = args[1] if known.takes_cpu_indices else ()
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
 
 
 def decides_size(func: Any, args: Any) -> bool:
-    """Return whether the numbers decide a size of the result, or an answer of the host."""
+    """Whether the numbers decide a size of the result, or an answer of the host."""
     return answers_host(func, args) and func is not aten.index_put_.default and "index_put" not in facts(func).name
 
 
@@ -122,9 +113,9 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Return the floating-point operations by torch's formulas, mended for grouped convolutions.
+    """Floating-point operations by torch's formulas, mended for grouped convolutions.
 
-    It is 0 for all but matrix products, convolutions and attention.
+    0 for all but matrix products, convolutions and attention.
     """
     formula = flop_registry.get(func._overloadpacket)
     if not formula:
@@ -135,10 +126,7 @@ def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
 
 
 def _grouped_backward_flops(formula: Any, args: Any, result: Any) -> int:
-    """Return the operations of a grouped convolution's backward.
-
-    torch's formula has the weight's gradient as if each output channel read all input channels (torch 2.13).
-    """
+    """Torch's formula has the weight's gradient as if each output channel read all input channels (torch 2.13)."""
     *others, groups, (needs_input, needs_weight, _) = args
     of_input = formula(*others, groups, [needs_input, False, False], out_val=result)
     of_weight = formula(*others, groups, [False, needs_weight, False], out_val=result)

@@ -1,7 +1,7 @@
-"""Adds events to the recordings that run, with the thread of the host that made each.
+"""Adds events to the recordings that run, with the thread of the host that made each. Without torch.
 
-Pure Python, without torch. While a recording runs, each thread has a key. At its end, the keys become small numbers
-that do not depend on which thread came first.
+While a recording runs, each thread has a key. At its end, the keys become small numbers that do not depend on which
+thread came first.
 """
 
 import itertools
@@ -17,7 +17,7 @@ _keys = itertools.count(1)
 
 
 class _Key(threading.local):
-    """The key of a thread, never used again. The main thread has 0."""
+    """A thread's key, never used again; the main thread has 0."""
 
     def __init__(self) -> None:
         self.key = 0 if threading.current_thread() is threading.main_thread() else next(_keys)
@@ -27,10 +27,8 @@ _own = _Key()
 
 
 def thread_key(device: int | None = None) -> int:
-    """Return the key of this thread.
-
-    In a backward pass it is that of the engine's thread for the device of the running node: -1 - device. Between two
-    nodes it is that for `device`, on which an operator runs.
+    """In a backward pass the key is that of the engine's thread for the running node's device: -1 - device. Between two
+    nodes it is that for `device`.
     """
     backward = current.backward()
     if backward is None:
@@ -39,12 +37,11 @@ def thread_key(device: int | None = None) -> int:
 
 
 def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None]], devices: int) -> dict[int, int]:
-    """Return the number of each thread, by its key.
+    """The number of each thread, by its key; that of `taker`, which takes the step, is 0.
 
-    `taker` is the thread that takes the step; its number is 0. `first_devices` has the other threads in the order of
-    their first events, each with the device of its first event with a device, or None. The number is 1 + that device,
-    and 1 + `devices` + its device for a thread of the engine. If it is taken, or there is no device, it is the next
-    number above those.
+    `first_devices` has the other threads in the order of their first events, each with the device of its first event
+    with a device, or None. The number is 1 + that device, and 1 + `devices` + its device for a thread of the engine. If
+    it is taken, or there is no device, it is the next number above those.
     """
     numbers = {taker: 0}
     taken = {0}
@@ -62,8 +59,6 @@ def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None
 
 
 class Recorder:
-    """Counts the event ids, and adds events to the recordings that run."""
-
     def __init__(self) -> None:
         self._last = 0
         self.running: list[Recording] = []
@@ -73,13 +68,12 @@ class Recorder:
         return self._last
 
     def add(self, event: RecordedEvent) -> None:
-        """Add an event; its `thread` is a `thread_key`, until the recording ends."""
+        """`event.thread` is a `thread_key` until the recording ends."""
         for recording in self.running:
             recording.events.append(event)
 
     @contextmanager
     def record(self, recording: Recording) -> Iterator[Recording]:
-        """Add all events of a block to `recording`."""
         self.running.append(recording)
         taker = thread_key()
         try:
@@ -90,7 +84,6 @@ class Recorder:
 
 
 def _with_numbers(recording: Recording, taker: int) -> list[RecordedEvent]:
-    """Return the events with the number of each thread in place of its key."""
     firsts: dict[int, int | None] = {}
     for event in recording.events:
         if isinstance(event, ON_THREADS) and firsts.get(event.thread) is None:

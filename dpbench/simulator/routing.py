@@ -14,10 +14,7 @@ from dpbench.simulator.simulation import the_simulation
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run `func` and return its result.
-
-    In a backward pass, note its error for `autograd.run_backward`.
-    """
+    """Run `func`; note its error in a backward pass for `autograd.run_backward`."""
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
@@ -39,7 +36,6 @@ def _record_stream(_: Any, args: Any, __: Any) -> None:
 
 
 def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run dropout with random numbers from the device's own generator."""
     simulation = the_simulation()
     generator = simulation.generators[args[0].device.index] if simulation.numbers else None
 
@@ -53,10 +49,7 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return zeros that have memory.
-
-    torch's kernels recognise zeros without memory by a dispatch key, which the simulator's CPU tensors lack.
-    """
+    """Zeros with memory: torch recognises zeros without by a dispatch key, which CPU tensors lack."""
     return compute(func, args, kwargs, torch.zeros)
 
 

@@ -34,12 +34,10 @@ Access = tuple[SimStorage, Region]
 
 
 class Simulation:
-    """The state that all threads share.
-
-    Its methods take `lock`; torch's computations run outside it.
+    """Methods take `lock`; torch's computations run outside it.
 
     The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
-    stream i. Without `numbers`, tensors have shapes and no values.
+    stream i.
     """
 
     def __init__(self, devices: int, numbers: bool = True) -> None:
@@ -59,7 +57,6 @@ class Simulation:
     # Streams
 
     def new_stream(self, device: int) -> int:
-        """Return the id of a new stream of the device."""
         with self.lock:
             self._device_of_stream.append(device)
             return len(self._device_of_stream) - 1
@@ -72,12 +69,10 @@ class Simulation:
         return f"sim:{device} default stream" if stream == device else f"sim:{device} stream {stream}"
 
     def now(self, stream: int) -> VectorClock:
-        """Return the vector clock that an event gets if the stream records it now."""
         with self.lock:
             return self.order.now(stream)
 
     def wait(self, stream: int, clock: VectorClock) -> None:
-        """Let all later work of the stream wait for `clock`."""
         with self.lock:
             self.drain()  # blocks that are free by now do not wait for `clock`
             unfinished = self.order.unfinished(clock, stream)
@@ -87,12 +82,10 @@ class Simulation:
             self.order.wait(stream, clock)
 
     def wait_stream(self, stream: int, other: int) -> None:
-        """Let all later work of `stream` wait for the present work of `other`."""
         if stream != other:
             self.wait(stream, self.now(other))
 
     def host_call(self, *names: HostCallName) -> None:
-        """Record calls on the host."""
         if self.recorder.running:
             line = user_line()
             with self.lock:
@@ -101,13 +94,11 @@ class Simulation:
                     self.recorder.add(call)
 
     def host_wait(self, streams: Iterable[int]) -> None:
-        """Let the host wait for the present work of the streams."""
         self.host_call(HostCallName.HOST_WAIT)
         for stream in streams:
             self.host_wait_for(self.now(stream))
 
     def host_wait_for(self, clock: VectorClock) -> None:
-        """Let the host wait for `clock`."""
         with self.lock:
             unfinished = self.order.unfinished_for_host(clock)
             if unfinished and self.recorder.running:
@@ -118,23 +109,19 @@ class Simulation:
     def settle(self) -> None:
         """Let all work be over, without a recorded wait.
 
-        After an error no wait orders the work that ran. Without this, each later step would race with it.
+        After an error no wait orders the work that ran, so each later step would race with it.
         """
         with self.lock:
             for stream in self.streams():
                 self.order.host_wait(self.order.now(stream))
 
     def streams(self) -> dict[int, int]:
-        """Return the device of each stream."""
         return dict(enumerate(self._device_of_stream))
 
     # Memory
 
     def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
-        """Return a new storage over the CPU storage `raw`, allocated on `stream`.
-
-        The caller holds the lock. Raise RaceError.
-        """
+        """A storage over the CPU storage `raw`, allocated on `stream`; the caller holds the lock. Raise RaceError."""
         size = raw.nbytes()
         block = self._allocate(size, device, stream) if size else None
         storage = SimStorage(raw, device, block, serial=next(self._serials), forget=self._forget)
@@ -142,9 +129,9 @@ class Simulation:
         return storage
 
     def grow(self, storage: SimStorage, stream: int) -> None:
-        """Allocate memory for an empty storage that an ``out=`` argument has made larger.
+        """Allocate memory for a storage that an ``out=`` argument has made larger.
 
-        Raise NotImplementedError if the storage was not empty, RaceError as `new_storage` does.
+        Raise NotImplementedError if it was not empty, and RaceError.
         """
         size = storage.raw.nbytes()
         if storage.block is None and size:
@@ -153,7 +140,7 @@ class Simulation:
             raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
 
     def _allocate(self, size: int, device: int, stream: int) -> MemoryBlock:
-        """Allocate memory on `stream`. Raise RaceError if it may be memory that another stream still uses."""
+        """Raise RaceError if it may be memory that another stream still uses."""
         allocator = self.allocators[device]
         use = allocator.use_after_free(size, stream)
         if use is not None:
@@ -169,7 +156,7 @@ class Simulation:
         return block
 
     def _forget(self, storage: SimStorage) -> None:
-        """Note that a storage has died; `drain` frees its block later, in program order.
+        """Note that a storage has died; `drain` frees its block in program order.
 
         A destructor calls this, at any point of any thread.
         """
@@ -178,7 +165,7 @@ class Simulation:
             self._freed.append((storage.device, storage.block))
 
     def drain(self) -> None:
-        """Free the blocks of all storages that have died since the last call."""
+        """Free the blocks of storages that have died since the last call."""
         with self.lock:
             while self._freed:
                 device, block = self._freed.popleft()
@@ -202,10 +189,7 @@ class Simulation:
     def launch(
         self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
     ) -> tuple[Launch, tuple[int, ...]]:
-        """Put an operation into the stream; return it, and the events that wrote its inputs.
-
-        Raise RaceError.
-        """
+        """Return the operation, and the events that wrote its inputs; raise RaceError."""
         launch = Launch(operator, stream, self.stream_name(stream), self.recorder.next_id(), user_line())
         self.order.launch(stream, launch.event)
         inputs: set[int] = set()
@@ -219,7 +203,7 @@ class Simulation:
 
 
 def user_line() -> str:
-    """Return ``file:line`` of the innermost caller outside torch and the simulator."""
+    """``file:line`` of the innermost caller outside torch and the simulator."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
@@ -230,18 +214,18 @@ _started: list[Simulation] = []
 
 
 def start(devices: int, numbers: bool) -> None:
-    """Start the simulation of this process; allowed once."""
+    """Start the simulation; allowed once in a process."""
     assert not _started
     _started.append(Simulation(devices, numbers))
 
 
 def running() -> Simulation | None:
-    """Return the simulation of this process, None before the start."""
+    """This process's simulation; None before the start."""
     return _started[0] if _started else None
 
 
 def the_simulation() -> Simulation:
-    """Return the simulation of this process. Raise RuntimeError before the start."""
+    """This process's simulation; raise RuntimeError before the start."""
     if not _started:
         raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
     return _started[0]
@@ -249,7 +233,7 @@ def the_simulation() -> Simulation:
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record all events of all threads until the end of the block, and yield the recording."""
+    """Record all events of all threads within the block."""
     simulation = the_simulation()
     simulation.drain()
     recording = Recording(simulation.devices)
@@ -260,7 +244,6 @@ def recording() -> Iterator[Recording]:
 
 
 def log_gradient(parameter: int, size_bytes: int, device: int) -> None:
-    """Add a `GradientReady` to the recordings that run."""
     simulation = the_simulation()
     if simulation.recorder.running:
         with simulation.lock:
@@ -271,7 +254,6 @@ def log_gradient(parameter: int, size_bytes: int, device: int) -> None:
 
 
 def mark(name: str) -> None:
-    """Add a `Mark` with this name to the recordings that run."""
     simulation = the_simulation()
     with simulation.lock:
         simulation.drain()

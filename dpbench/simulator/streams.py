@@ -1,23 +1,21 @@
 """Vector clocks: the operations of all streams that have finished before another one runs.
 
-Pure Python, without torch.
-
-A stream runs its operations in order. Each operation has a *tick*, a number that grows. A vector clock maps a stream to
-its last tick that is known to have finished::
+Each operation has a *tick*, a number that grows. A vector clock maps a stream to its last tick that is known to have
+finished::
 
     stream 1:  a(1) ── b(3) ──record──┐                 the event holds {1: 3}
                                       v
     stream 2:  c(2) ───────────────  wait ── d(4)       the clock of d is {2: 4, 1: 3}: b happens before d, c does too
 
-The host has a clock too. Operations that the host has waited for have finished before everything enqueued later, on any
-stream and from any thread. Threads of one process are taken to be ordered as they ran.
+Operations that the host has waited for have finished before everything enqueued later, on any stream and from any
+thread. Threads of one process are taken to be ordered as they ran.
 """
 
 VectorClock = dict[int, int]
 
 
 class StreamOrder:
-    """The vector clocks of all streams and of the host; a stream is any integer.
+    """The vector clocks of all streams, which are any integers, and of the host.
 
     `launches` counts the operations, and `waits` the waits that changed a clock.
     """
@@ -31,43 +29,42 @@ class StreamOrder:
         self.waits = 0
 
     def launch(self, stream: int, tick: int) -> None:
-        """Enqueue the stream's next operation; `tick` is larger than all earlier ones."""
+        """`tick` is larger than all earlier ones."""
         self._clock(stream)[stream] = tick
         self.launches += 1
 
     def now(self, stream: int) -> VectorClock:
-        """Return the vector clock that an event gets if `stream` records it now."""
+        """The clock that an event gets if `stream` records it now."""
         return dict(self._clock(stream))
 
     def wait(self, stream: int, clock: VectorClock) -> None:
-        """Let all later operations of `stream` happen after everything in `clock`."""
+        """Let later operations of `stream` happen after everything in `clock`."""
         if _join(self._clock(stream), clock):
             self.waits += 1
 
     def host_wait(self, clock: VectorClock) -> None:
-        """Note that the host has waited for everything in `clock`."""
         if _join(self._host, clock):
             self._host_version += 1
             self.waits += 1
 
     def precedes(self, stream: int, tick: int, later: int) -> bool:
-        """Return whether `tick` of `stream` has finished when the next operation of `later` runs."""
+        """Whether `tick` of `stream` has finished when the next operation of `later` runs."""
         return stream == later or self._clock(later).get(stream, 0) >= tick
 
     def is_over(self, clock: VectorClock, later: int) -> bool:
-        """Return whether all of `clock` has finished when the next operation of `later` runs."""
+        """Whether all of `clock` has finished when the next operation of `later` runs."""
         return not self.unfinished(clock, later)
 
     def unfinished(self, clock: VectorClock, later: int) -> VectorClock:
-        """Return the part of `clock` that may still run when the next operation of `later` runs."""
+        """The part of `clock` that may still run when the next operation of `later` runs."""
         return _unfinished(self._clock(later), clock)
 
     def unfinished_for_host(self, clock: VectorClock) -> VectorClock:
-        """Return the part of `clock` that the host has not waited for."""
+        """The part of `clock` that the host has not waited for."""
         return _unfinished(self._host, clock)
 
     def _clock(self, stream: int) -> VectorClock:
-        """Return the clock of a stream, joined with the host's."""
+        """The stream's clock, joined with the host's."""
         clock = self._clocks.setdefault(stream, {})
         if self._host_seen.get(stream, 0) != self._host_version:
             _join(clock, self._host)

@@ -1,4 +1,4 @@
-"""A tensor on a simulated device: a wrapper around the CPU tensor with its numbers."""
+"""A tensor on a simulated device."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -24,14 +24,12 @@ _KEYS = {
 class SimTensor(Tensor):
     """A wrapper with a simulated device around the CPU tensor `raw`.
 
-    `storages` hold the simulated bytes.
+    `storages` holds one storage, or two for the indices and values of a sparse tensor. torch sees the wrapper's device,
+    sizes and graph.
 
-    There is one storage, or two for the indices and values of a sparse tensor. torch sees the wrapper's device, sizes
-    and graph, and so treats it as a tensor of an accelerator.
-
-    `made_on` is the stream of the operator that made the tensor, until autograd.py assigns that stream to the graph
-    node. `handoff` holds when and where a gradient is ready. A lazy conjugate or negative is a bit of the wrapper,
-    because torch resolves it there; `raw` never has the bit. `dispatcher` is set when the simulator starts.
+    `made_on` is the stream of the operator that made the tensor, until autograd.py assigns it to the graph node.
+    `handoff` holds when and where a gradient is ready. A lazy conjugate or negative is a bit of the wrapper, because
+    torch resolves it there; `raw` never has the bit.
     """
 
     __slots__ = ["_regions", "bits", "handoff", "made_on", "raw", "storages"]
@@ -74,7 +72,7 @@ class SimTensor(Tensor):
         super().__init__()
 
     def accesses(self) -> list[tuple[SimStorage, Region]]:
-        """Return the bytes that an operator on this tensor touches: a region of each storage."""
+        """The bytes that an operator on this tensor touches: a region of each storage."""
         if self._regions is None:
             self._regions = [
                 _region(part, storage) for part, storage in zip(parts(self.raw), self.storages, strict=True)
@@ -82,7 +80,7 @@ class SimTensor(Tensor):
         return list(zip(self.storages, self._regions, strict=True))
 
     def adopt(self, other: "SimTensor") -> None:
-        """Take over the numbers and storages of `other`, as ``self.data = other`` does."""
+        """Take over the numbers and storages, as ``self.data = other`` does."""
         Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self.raw, self.storages, self._regions = other.raw, other.storages, None
 
@@ -97,7 +95,7 @@ class SimTensor(Tensor):
         self.adopt(other)
 
     def data_ptr(self) -> int:
-        """Return the simulated address of the first element; torch returns 0 for a wrapper."""
+        """The simulated address of the first element; torch returns 0 for a wrapper."""
         storage = self.storages[0]
         return storage.address + int(self.raw.storage_offset()) * self.raw.itemsize if storage.block else 0
 
@@ -135,7 +133,6 @@ class SimTensor(Tensor):
 
 
 def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool) -> Tensor:
-    """Return the simulated tensor that a pickle describes."""
     tensor = value.to(device).requires_grad_(requires_grad)
     return nn.Parameter(tensor.detach(), requires_grad) if is_parameter else tensor
 
@@ -145,13 +142,13 @@ def bits_of(tensor: Tensor) -> Bits:
 
 
 def toggled(raw: Tensor, bits: Bits) -> Tensor:
-    """Return a view of the same memory, with these bits flipped."""
+    """A view of the same memory, with these bits flipped."""
     conjugated = torch._conj(raw) if bits[0] else raw
     return conjugated._neg_view() if bits[1] else conjugated
 
 
 def parts(raw: Tensor) -> tuple[Tensor, ...]:
-    """Return the strided tensors that hold the bytes of `raw`.
+    """The strided tensors that hold the bytes of `raw`.
 
     Raise NotImplementedError for a layout other than strided and sparse COO.
     """

@@ -17,12 +17,12 @@ _active = threading.local()
 
 
 def serve_modules() -> None:
-    """Replace `Module._apply`, through which modules move."""
+    """Replace `Module._apply`."""
     nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
 
 
 def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Return `apply`, but tensors with several places in the module have one new tensor for all of them."""
+    """`apply`, but a tensor with several places in the module has one new tensor for all of them."""
 
     @wraps(apply)
     def tied(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
@@ -43,7 +43,6 @@ def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def _places(root: nn.Module) -> dict[int, list[tuple[Table, str]]]:
-    """Return the tables and names under which each tensor is registered, by its ``id``."""
     found: dict[int, list[tuple[Table, str]]] = {}
     for module in root.modules():
         for table in (module._parameters, module._buffers):

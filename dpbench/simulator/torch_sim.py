@@ -1,6 +1,6 @@
-"""The module ``torch.sim``: the functions and classes of ``torch.cuda`` for ``sim``.
+"""The module ``torch.sim``, in the place of ``torch.cuda``.
 
-`storage_id`, `storage_use_count` and `data_ptr` are additions: torch does not show the storage of a wrapper.
+Its `storage_id`, `storage_use_count` and `data_ptr` are additions: torch does not show a wrapper's storage.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,8 @@ _initialized = True  # `torch.utils.checkpoint` keeps the devices' random states
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """Return the index of a device; None is the current one.
-
-    Raise ValueError for another device type, RuntimeError for a device that does not exist.
+    """The device's index; None is the current device. Raise ValueError for another device type, RuntimeError for a
+    device that does not exist.
     """
     if device is None:
         return current.device()
@@ -71,7 +70,7 @@ def set_device(device: DeviceLike) -> None:
 
 @contextmanager
 def device(device: DeviceLike) -> Iterator[None]:
-    """Make the device current for a block; a negative index or None has no effect."""
+    """A negative index or None has no effect."""
     if device is None or (isinstance(device, int) and device < 0):
         yield
         return
@@ -105,7 +104,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether the devices are two, and copies have numbers: the caller may test whether they arrive."""
+    """Whether the devices are two, and copies have numbers, so that a caller may test them."""
     return index_of(device) != index_of(peer_device) and the_simulation().numbers
 
 
@@ -114,10 +113,7 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a stream.
-
-    The simulator has no clock, so `elapsed_time` raises NotImplementedError.
-    """
+    """A point in a stream, without a time: `elapsed_time` raises NotImplementedError."""
 
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
         self._reached: VectorClock | None = None
@@ -125,7 +121,7 @@ class Event:
         self.enable_timing, self.blocking = enable_timing, blocking
 
     def record(self, stream: "torch.Stream | None" = None) -> None:
-        """Note the stream's present work. As in CUDA, an event stays with the device of its first record."""
+        """As in CUDA, an event stays with the device of its first record."""
         stream = stream or current_stream(self.device)
         if self.device is None:
             self.device = stream.device
@@ -135,10 +131,7 @@ class Event:
         self._reached = the_simulation().now(stream.stream_id)
 
     def wait(self, stream: "torch.Stream | None" = None) -> None:
-        """Let later work of the stream wait for this point.
-
-        An event that was never recorded has no effect.
-        """
+        """An event that was never recorded has no effect."""
         the_simulation().host_call(HostCallName.STREAM_WAIT)
         if self._reached is not None:
             the_simulation().wait((stream or current_stream()).stream_id, self._reached)
@@ -158,8 +151,6 @@ class Event:
 
 
 class Stream(torch.Stream):
-    """A queue of work of one device."""
-
     def __new__(cls, device: DeviceLike = None, priority: int = 0, *, stream_id: int | None = None) -> Self:
         index = index_of(device)
         identity = the_simulation().new_stream(index) if stream_id is None else stream_id
@@ -205,7 +196,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def current_handle(device: int) -> int:
-    """Return the number of the device's current stream, without a Python object for it."""
+    """The stream's number, without a Python object."""
     the_simulation().host_call(HostCallName.HANDLE_LOOKUP)
     return autograd.current_stream(device)
 
@@ -217,13 +208,13 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make the stream current on its device, and its device current."""
+    """Make the stream and its device current."""
     current.set_stream(stream.device_index, stream.stream_id)
 
 
 @contextmanager
 def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """Make the stream current for a block; None has no effect."""
+    """Make the stream current within the block; None has no effect."""
     if stream is None:
         yield
         return
@@ -285,15 +276,15 @@ def _simulated(tensor: torch.Tensor) -> SimTensor:
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """Return the number of the storage: equal for tensors that share it, and never used again."""
+    """A number that is equal for tensors that share a storage, and never used again."""
     return _simulated(tensor).storages[0].serial
 
 
 def storage_use_count(tensor: torch.Tensor) -> int:
-    """Return how many tensors hold the storage, in Python and in graphs, this one included."""
+    """How many tensors hold the storage, in Python and in graphs, this one included."""
     return _simulated(tensor).storages[0].use_count
 
 
 def data_ptr(tensor: torch.Tensor) -> int:
-    """Return the simulated address of the first element."""
+    """The simulated address of the first element."""
     return _simulated(tensor).data_ptr()

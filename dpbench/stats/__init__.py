@@ -1,4 +1,4 @@
-"""Statistics: Student's t, order statistics, shares, estimates over rounds, lasting steps.
+"""Student's t, order statistics, shares, estimates over rounds, lasting steps.
 
 Nothing else in dpbench has formulas.
 """

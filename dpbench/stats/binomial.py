@@ -1,12 +1,10 @@
-"""The interval of a share that was counted. Pure."""
+"""The interval of a share that was counted."""
 
 
 def clopper_pearson(found: int, of: int) -> tuple[float, float]:
-    """Return the two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials.
+    """The two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials.
 
-    Imports scipy.
-
-    It is exact: it is never narrower than 95 % asks for (Clopper and Pearson 1934).
+    It is exact (Clopper and Pearson 1934). Imports scipy.
     """
     from scipy.special import betaincinv
 

@@ -1,14 +1,12 @@
-"""The steps up in a series of step times that have lasted. Pure.
+"""The steps up in a series of step times that have lasted, found by asv's step detection.
 
-asv's step detection finds them. It fits a piecewise constant function whose jumps cost a penalty, and returns the
-upward jumps that no later jump undoes. The penalty is that of asv's `solve_potts_approx`: three times the mean
-deviation, times log n. The deviation here is that of the noise, from the differences between neighbours. asv's own
-`detect_steps` takes the deviation around one level and allows for correlated noise. Both hide a slow drift. Of 300
-series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, `detect_steps` finds a step in none. This
-function finds one in all.
+A piecewise constant function is fitted whose jumps cost a penalty; upward jumps that no later jump undoes count. The
+penalty is that of asv's `solve_potts_approx`: three times the mean deviation, times log n. The deviation here is that
+of the noise, from the differences between neighbours. asv's own `detect_steps` takes the deviation around one level,
+and allows for correlated noise. Both hide a slow drift. Of 300 series that grow by 1 % a commit for 12 commits, with
+0.3 % of noise, `detect_steps` finds a step in none, this function in all.
 
-A level needs at least three commits, so an outlier is no step. A step of the last two commits is left to the gate that
-compares them.
+A level needs at least three commits, so an outlier is no step; the gate judges the last two.
 
 The share of 300 simulated series in which a drift is found, in percent; threshold 3 %, log-normal noise with standard
 deviation s. "Spikes": one point in twenty is 10 % too slow. "Blocks": four neighbours share a disturbance of s.
@@ -42,14 +40,14 @@ _MEDIAN_DEVIATION = 0.6745
 
 
 class NoStepDetectionError(GateError):
-    """asv, which detects the steps, is not installed."""
+    """asv, which detects the steps, is missing."""
 
 
 def lasting_steps(times_s: Sequence[float], threshold: float) -> list[tuple[int, float, float]]:
-    """Return the first point of each lasting step up by more than the threshold, and the levels before and after it.
+    """The first point of each lasting step up by more than the threshold, and the levels before and after it.
 
-    The level after it is that before the next step, or the present level after the last one. Only the newest
-    `MOST_POINTS` count. Fewer than `LEAST_POINTS` have no step. Raise NoStepDetectionError without asv.
+    The level after it lasts until the next step. The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no
+    step. Raise NoStepDetectionError without asv.
     """
     left_out = max(0, len(times_s) - MOST_POINTS)
     newest_s = list(times_s[left_out:])
@@ -81,8 +79,7 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
 
 
 def _noise_s(times_s: list[float]) -> float:
-    """The mean deviation of the noise, from the median difference of neighbours.
-
-    Few neighbours have a step between them, so a drift does not raise it.
+    """The mean deviation, from the median difference of neighbours: few have a step between them, so a drift does not
+    raise it.
     """
     return _MEAN_DEVIATION * float(np.median(np.abs(np.diff(times_s)))) / _MEDIAN_DEVIATION / sqrt(2)

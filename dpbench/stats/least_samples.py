@@ -1,8 +1,6 @@
-"""The least samples of a process from which its median counts. Pure.
+"""The least samples of a process from which its median counts.
 
-No budget goes below these numbers: a budget is kept by fewer rounds. With 4 to 9 samples a process, the interval of a
-default run excluded the median of a run with 350 to 1,000 (2-core AMD EPYC, torch 2.13.0, mlp/small on cpu*2). A GPU
-needs longer: its clocks rise while it works, and NVML's utilisation is a mean over up to a second (nvml.h,
+A GPU needs longer: its clocks rise while it works, and NVML's utilisation is a mean over up to a second (nvml.h,
 nvmlUtilization_t).
 """
 
@@ -11,29 +9,28 @@ from statistics import median
 
 LEAST_SAMPLES = 20
 LEAST_LONG_SAMPLES = 5
-"""For samples longer than `LONG_SAMPLE_S`."""
 LONG_SAMPLE_S = 0.2
 LEAST_S = 1.0
 LEAST_ACCELERATOR_S = 2.0
 MOST_S = 30.0
-"""A process takes fewer samples if the least would take longer than this, and longer than was asked for."""
+"""A process takes fewer samples if the least would take longer than this."""
 
 
 def least_seconds(devices: Sequence[str]) -> float:
-    """Return the least seconds of samples on these devices. Simulated devices compute on the CPU."""
+    """Simulated devices compute on the CPU."""
     return LEAST_S if all(device.startswith(("cpu", "sim")) for device in devices) else LEAST_ACCELERATOR_S
 
 
 def least_count(samples_s: Sequence[float]) -> int:
-    """Return the least number of samples: fewer if even the fastest one is long. A machine's stalls are not."""
+    """The least number: fewer if even the fastest sample is long, as a stall is not."""
     return LEAST_LONG_SAMPLES if min(samples_s) > LONG_SAMPLE_S else LEAST_SAMPLES
 
 
 def are_enough(samples_s: Sequence[float], least_s: float) -> bool:
-    """Return whether the samples of one process are enough in number, and long enough together."""
+    """Whether the samples are enough in number, and long enough together."""
     return sum(samples_s) >= least_s and len(samples_s) >= least_count(samples_s)
 
 
 def seconds_of_least(samples_s: Sequence[float], least_s: float) -> float:
-    """Return the seconds that the least samples take, if they are like these."""
+    """The seconds of the least samples, if they are like these."""
     return max(least_s, least_count(samples_s) * median(samples_s))

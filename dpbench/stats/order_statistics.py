@@ -1,19 +1,17 @@
-"""The interval of a median, from order statistics. Pure.
+"""The interval of a median, from order statistics.
 
-The ends are two of the samples, at equal distances from the middle of the sorted samples. For `n` independent samples
-and 95 % the distance is `1.96 * sqrt(n) / 2` ranks.
+The ends are two of the samples, equally far from the middle of the sorted samples. For `n` independent samples and 95 %
+the distance is `1.96 * sqrt(n) / 2` ranks.
 
-Steps of one process are not independent: a step is like its neighbours, because the clock rises or because another
-process comes and goes. The plain interval is then too narrow. The interval of autocorrelated samples is wider, by this
-rule:
+Steps of one process are like their neighbours: the clock rises, or another process comes and goes. The plain interval
+is then too narrow, and that of autocorrelated samples is wider:
 
 - Each sample is replaced by its sign: above the median, or not.
 - The samples are cut into ten batches of neighbours. The variance of the batches' means, times the batch size, is 1/4
   if samples are independent. It grows with the autocorrelation.
 - Ten batches have nine degrees of freedom, so the factor is Student's 2.26 and not 1.96.
 
-The share of such intervals that contain the true median was measured with `dpbench.measure.stopping`; its docstring
-has the table.
+`dpbench.measure.stopping` has a table of how many such intervals contain the true median.
 """
 
 from collections.abc import Sequence
@@ -28,13 +26,13 @@ Z95, Z99 = 1.959964, 2.575829
 """Two-sided quantiles of the normal distribution."""
 _BATCHES = 10
 LEAST_AUTOCORRELATED = 2 * _BATCHES
-"""`interval_of_autocorrelated_median` needs as many samples."""
+"""The samples that `interval_of_autocorrelated_median` needs."""
 _T95 = 2.2622  # Student's t at 97.5 % for 9 degrees of freedom
 _INDEPENDENT = 0.25  # the variance of a fair coin
 
 
 class MedianInterval(NamedTuple):
-    """The median of samples, in their unit, and its interval, whose ends are two samples."""
+    """The median, and its interval, whose ends are two samples."""
 
     low: float
     median: float
@@ -42,10 +40,10 @@ class MedianInterval(NamedTuple):
 
 
 def interval_of_median(samples: Sequence[float], z: float = Z95) -> MedianInterval:
-    """Return the median of independent samples and its interval.
+    """The median of independent samples and its interval.
 
-    `z` sets the confidence: the share of a normal distribution within `z` standard deviations. `Z95` gives 95 %.
-    With fewer than six samples, even the smallest and the largest contain the median less than 95 times in 100.
+    `z` sets the confidence: the share of a normal distribution within `z` standard deviations, `Z95` for 95 %. Even the
+    ends of fewer than six samples contain the median less than 95 times in 100.
     """
     ordered = sorted(samples)
     low, high = _ranks(len(ordered), z * sqrt(len(ordered)) / 2)
@@ -53,7 +51,7 @@ def interval_of_median(samples: Sequence[float], z: float = Z95) -> MedianInterv
 
 
 def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInterval:
-    """Return the median and its 95 % interval, from 20 samples or more in their order in time."""
+    """The median and its 95 % interval, from 20 samples or more in their order in time: shape (n,)."""
     n = len(samples)
     middle = float(np.median(samples))
     batch = n // _BATCHES
@@ -66,6 +64,5 @@ def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInt
 
 
 def _ranks(count: int, distance: float) -> tuple[int, int]:
-    """Return the ranks, from 0, at this distance from the middle one, rounded outward."""
     middle = (count - 1) / 2
     return max(0, floor(middle - distance)), min(count - 1, ceil(middle + distance))

@@ -1,7 +1,7 @@
-"""Estimates over rounds: step times and their ratios, with 95 % intervals. Pure.
+"""Estimates over rounds: step times and their ratios, with 95 % intervals.
 
-A round is one process. Processes of identical code differ more than the samples in one of them do. So the round is the
-unit of the statistics:
+Processes of identical code differ more than the samples in one of them, so the round, one process, is the unit of the
+statistics:
 
 - A round counts by the median of its samples. Samples of several rounds are never pooled: a pool would take five
   processes for hundreds of independent samples.
@@ -9,9 +9,8 @@ unit of the statistics:
 - The interval is Student's t on the logarithms of the round medians. For a ratio it is Welch's, because the two cases
   can have different numbers of rounds.
 
-Measured on simulated rounds: 4,000 comparisons of two identical cases, 30 samples a round with 5 % noise and one spike
-in ten, rounds log-normal with standard deviation s. The table has the share, in percent, of the ratio's intervals that
-contain 1.
+Measured on 4,000 simulated comparisons of two identical cases, 30 samples a round with 5 % noise and one spike in ten,
+rounds log-normal with standard deviation s. The table has the percentage of the ratio's intervals that contain 1.
 
     rounds   s = 5 %   10 %   20 %   10 %, one round in ten 1.5 times slower   10 %, the same drift in both again
          2      97.8   97.4   97.5
@@ -19,9 +18,8 @@ contain 1.
          5      95.8   95.2   95.6                                      96.6                                 98.9
         10      95.1   95.1   95.0
 
-A percentile bootstrap over rounds of the ratio of medians covers as much: 96.3 % at 5 rounds and s = 10 %. Its
-intervals are a tenth wider. Student's t on the ratios of paired rounds covers as much too. Its intervals are narrower
-only if both cases share a drift.
+A percentile bootstrap over rounds covers as much, 96.3 % at 5 rounds and s = 10 %, with intervals a tenth wider.
+Student's t on ratios of paired rounds covers as much too; it is narrower only if both cases share a drift.
 """
 
 from collections.abc import Sequence
@@ -37,13 +35,13 @@ from dpbench.stats.student import standard_error, t95_from_table
 from dpbench.text.quantities import decimals
 
 Rounds: TypeAlias = Sequence[Sequence[float]]
-"""For each round its samples in seconds, each above 0."""
+"""The samples of each round in seconds, above 0."""
 
 
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A value and the ends of its 95 % interval, which are None if there is only one round."""
+    """A value and its 95 % interval, whose ends are None for a single round."""
 
     value: float
     low: float | None
@@ -51,45 +49,37 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ends of the interval; both are the value if there is none."""
+        """Both are the value if there is no interval."""
         return self.value if self.low is None else self.low, self.value if self.high is None else self.high
 
     @property
     def is_above_one(self) -> bool:
-        """Whether the whole interval is above 1."""
         return self.low is not None and self.low > 1
 
     @property
     def is_below_one(self) -> bool:
-        """Whether the whole interval is below 1."""
         return self.high is not None and self.high < 1
 
     @property
     def verdict(self) -> str:
-        """What a ratio of times surely is: ``slower``, ``faster``, or nothing if the interval contains 1."""
+        """``slower``, ``faster``, or nothing if the interval contains 1."""
         return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
 
     def text(self, unit: float = 1.0) -> str:
-        """Return a text such as ``1.23 [1.20, 1.31]``, or only the value if there is no interval.
-
-        The ends have as many decimals as the value.
-        """
+        """Text such as ``1.23 [1.20, 1.31]``, or only the value without an interval."""
         digits = decimals(self.value / unit)
         value, *ends = (f"{x / unit:,.{digits}f}" for x in (self.value, self.low, self.high) if x is not None)
         return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def median_of_rounds(rounds: Rounds) -> Estimate:
-    """Return the step time in seconds. Raise ValueError as `log_medians` does."""
+    """The step time in seconds; raise ValueError as `log_medians` does."""
     logs = log_medians(rounds)
     return _estimate(float(np.median(logs)), float(logs.mean()), *_spread(logs))
 
 
 def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
-    """Return the step time as a multiple of the reference's.
-
-    Raise ValueError as `log_medians` does.
-    """
+    """The step time as a multiple of the reference's; raise ValueError as `log_medians` does."""
     logs, others = log_medians(times), log_medians(reference)
     value = float(np.median(logs) - np.median(others))
     centre = float(logs.mean() - others.mean())
@@ -103,9 +93,9 @@ def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
 
 
 def log_medians(rounds: Rounds) -> NDArray[np.float64]:
-    """Return the logarithm of each round's median.
+    """The logarithm of each round's median: shape (rounds,).
 
-    Raise ValueError if there is no round, if a round has no sample, or if a sample is not above 0.
+    Raise ValueError without a round, for a round without a sample, and for a sample not above 0.
     """
     if not rounds or any(len(samples) == 0 or min(samples) <= 0 for samples in rounds):
         raise ValueError("an estimate needs a round, and each round samples above 0")
@@ -113,17 +103,15 @@ def log_medians(rounds: Rounds) -> NDArray[np.float64]:
 
 
 def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean's standard error and its degrees of freedom; both are 0 for one round."""
     if len(logs) == 1:
         return 0.0, 0.0
     return standard_error(logs), float(len(logs) - 1)
 
 
 def _estimate(value: float, centre: float, error: float, degrees: float) -> Estimate:
-    """Return the estimate of a value and an interval given as logarithms.
+    """The estimate of a value and an interval as logarithms.
 
-    The interval is around the mean. One slow round among many can put the median outside, so it is widened to the
-    median.
+    One slow round can put the median outside the interval around the mean, which is then widened.
     """
     if degrees == 0:
         return Estimate(float(np.exp(value)), None, None)
@@ -133,12 +121,10 @@ def _estimate(value: float, centre: float, error: float, degrees: float) -> Esti
 
 
 def ratio_of_estimates(head: Estimate, base: Estimate) -> Estimate:
-    """Return head's value over base's, with a 95 % interval. Base's value must be above 0.
+    """Head's value over base's, above 0, with a 95 % interval, unless one of the two has none or an end not above 0.
 
-    There is no interval if either has none, or has an end that is not above 0.
-
-    The two are taken as independent. The interval is made on logarithms. Its half-widths are the root sums of squares
-    of the two intervals' half-widths. A value outside of its own interval widens that interval.
+    On logarithms, half-widths are root sums of squares of the two intervals' half-widths: the two are taken as
+    independent. A value outside of its own interval widens that.
 
     Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and standard
     deviation".
@@ -152,7 +138,7 @@ def ratio_of_estimates(head: Estimate, base: Estimate) -> Estimate:
 
 
 def log_distances(estimate: Estimate) -> tuple[float, float] | None:
-    """Return the distances from the value to the low and the high end, as logarithms of 0 or more, or None."""
+    """Distances from the value to the ends, as logarithms of 0 or more, or None."""
     if estimate.low is None or estimate.high is None or min(estimate.value, estimate.low, estimate.high) <= 0:
         return None
     return max(0.0, log(estimate.value / estimate.low)), max(0.0, log(estimate.high / estimate.value))

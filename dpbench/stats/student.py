@@ -1,7 +1,6 @@
-"""Quantiles of Student's t, and the standard error that they multiply. Pure.
+"""Quantiles of Student's t, and the standard error that they multiply.
 
-There are two functions for quantiles because importing scipy takes longer than all else in a report. Reports need one
-probability only and use a table. The gate needs any probability, exactly, and imports scipy when it asks.
+Importing scipy takes longer than all else in a report, which needs one probability only and uses a table.
 """
 
 from collections.abc import Sequence
@@ -16,24 +15,21 @@ _QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3060, 2.2281, 2
 
 
 def t_quantile(probability: float, degrees: float) -> float:
-    """Return the exact quantile for a `probability` of 0 to 1. Imports scipy."""
+    """Exact, for a `probability` of 0 to 1; imports scipy."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
 
 
 def t95_from_table(degrees: float) -> float:
-    """Return the quantile at 97.5 % for 1 degree of freedom or more, without scipy.
+    """The quantile at 97.5 % for 1 degree of freedom or more, the factor of a two-sided 95 % interval, without scipy.
 
-    It is the factor of a two-sided 95 % interval. Between the entries of the table it is at most 3 % too large.
+    Between the table's entries it is at most 3 % too large.
     """
     inverse = [1 / known for known in reversed(_DEGREES)]
     return float(np.exp(np.interp(1 / degrees, inverse, np.log(_QUANTILES[::-1]))))
 
 
 def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """Return the standard error of the mean of n values, two or more.
-
-    It has n - 1 degrees of freedom.
-    """
+    """The standard error of the mean of n values, two or more, with n - 1 degrees of freedom."""
     return float(np.std(values, ddof=1)) / sqrt(len(values))

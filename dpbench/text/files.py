@@ -1,11 +1,9 @@
-"""Files that survive a crash: some are replaced as a whole, others only grow by lines.
+"""Files that survive a crash: a replaced file holds the old text or the new one.
 
-A replaced file holds the old text or the new one.
+A file of lines is complete up to its last newline, and readers ignore the rest. A line is one synced write; an
+unfinished one is cut off at once, or by the next write after a crash.
 
-A file of lines is complete up to its last newline. A line is one write, synced. An unfinished line is cut off at once,
-or after a crash by the next line that is written. Readers ignore it.
-
-Every line of dpbench begins with its schema. A file that begins otherwise is not ours, and is never written to.
+A file that does not begin with a schema of dpbench is never written to.
 """
 
 import errno
@@ -19,14 +17,14 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace the file by this text, as `replace_bytes` does."""
+    """Write text as `replace_bytes` does."""
     replace_bytes(path, text.encode())
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a new file, sync it and rename it to `path`; a link stays a link.
+    """Write and sync a new file, then rename it to `path`; a link stays a link.
 
-    Raise OSError and leave the old file if that fails, or if the path is a device, a pipe or a folder.
+    Raise OSError, and leave the old file, if that fails or the path is a device, a pipe or a folder.
     """
     path = Path(os.path.realpath(path))  # unlike Path.resolve, it takes a link to itself
     if path.exists() and not path.is_file():
@@ -50,10 +48,10 @@ _BEGINNING = b'{"schema":'
 
 
 def open_locked(path: Path) -> int:
-    """Lock the file, which is made if needed; return its descriptor. Closing it releases the lock.
+    """Return the descriptor of a file, made if needed, whose closing releases the lock.
 
-    Raise OSError, and BlockingIOError if another process has the lock. A link is not followed, so that no file
-    outside the folder is written.
+    A link is not followed, so that no file outside the folder is written. Raise OSError, and BlockingIOError if another
+    process has the lock.
     """
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
@@ -75,9 +73,9 @@ def open_locked(path: Path) -> int:
 
 
 def append_line(fd: int, line: bytes, what: str) -> None:
-    """Cut off a torn end; write and sync a line, which has its newline.
+    """Cut off a torn end; write and sync a line with its newline.
 
-    If that fails, keep the complete lines and raise OSError. `what` names the line in the error.
+    If that fails, keep the complete lines and raise OSError, in which `what` names the line.
     """
     old_size = _cut_torn_end(fd)
     try:
@@ -92,9 +90,9 @@ def append_line(fd: int, line: bytes, what: str) -> None:
 
 
 def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> None:
-    """Open the file, append a line as `append_line` does, and close it.
+    """Append as `append_line` does, in a file whose folder is made if needed.
 
-    The folder is made if needed. Wait up to `patience_s` for another writer. Raise OSError.
+    Wait up to `patience_s` for another writer; raise OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + patience_s
@@ -113,7 +111,7 @@ def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> 
 
 
 def reason_of(error: OSError) -> str:
-    """Return why a file of lines could not be opened or appended to, in a few words."""
+    """Why a file of lines could not be opened or appended to, in a few words."""
     if isinstance(error, BlockingIOError):
         return "another process is writing it; allowed: one writer"
     if error.errno == errno.ELOOP:
@@ -122,7 +120,7 @@ def reason_of(error: OSError) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names of the folder's files: fsync of a file does not sync its name."""
+    """Sync the names of its files, which fsync of a file does not."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -131,7 +129,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def _cut_torn_end(fd: int) -> int:
-    """Truncate the file after its last newline and return its size in bytes."""
     size = os.fstat(fd).st_size
     start = size
     while start > 0:

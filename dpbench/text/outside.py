@@ -1,7 +1,7 @@
-"""Files and texts from outside: only regular files of bounded size are read, and no text commands a terminal.
+"""Only regular files of bounded size are read, and no text commands a terminal.
 
-A file, a record, a commit's subject or a factory's exception may hold any character, also those that move a terminal's
-cursor or set its title. `printable` and `one_line` are the only ways to a terminal.
+A file, a commit's subject or a factory's exception may hold characters that move a terminal's cursor or set its title.
+`printable` and `one_line` are the only ways to a terminal.
 """
 
 import errno
@@ -16,9 +16,9 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 MOST_BYTES = 64 << 20
-"""The largest input file that is read as a whole."""
+"""The limit of a file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
-"""The largest file of lines: records, a history, trials."""
+"""The limit of a file of lines: records, a history, trials."""
 _MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
 _ABOUT_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")  # pydantic's errors without a wrong value
 _REPR = reprlib.Repr()
@@ -26,30 +26,30 @@ _REPR.maxstring = 80
 
 
 def printable(text: str) -> str:
-    """Return the text with a space for each character that is not printable, newlines excepted."""
+    """A space stands for each character that is not printable, newlines excepted."""
     if text.isprintable():
         return text
     return "".join(c if c == "\n" or c.isprintable() else " " for c in text)
 
 
 def one_line(text: str) -> str:
-    """Return the text as one line of printable characters."""
+    """The text as one line of printable characters."""
     return " ".join(printable(text).split())
 
 
 def shortened(text: str, letters: int = 600) -> str:
-    """Return the text as one line; what has no room is an ellipsis."""
+    """The text as one line, with an ellipsis for what has no room."""
     line = one_line(text)
     return line if len(line) <= letters else f"{line[:letters]}…"
 
 
 def quoted(value: object) -> str:
-    """Return a value's repr, shortened in the middle."""
+    """The repr, shortened in the middle."""
     return _REPR.repr(value)
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """Return the first wrong field, what it should be, and its value, in one line."""
+    """The first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
     place = "".join(f"{part}." for part in first["loc"] if part != "[key]")
     says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in first["msg"]
@@ -58,7 +58,7 @@ def what_is_wrong(error: ValidationError) -> str:
 
 
 def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:
-    """Open a file to read. Raise OSError if it cannot be read, is no regular file, or is larger than `most_bytes`."""
+    """Raise OSError for a file that cannot be read, is not regular, or is larger than `most_bytes`."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for a writer
     try:
         found = os.fstat(fd)
@@ -75,13 +75,13 @@ def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:
 
 
 def read_input(path: Path) -> bytes:
-    """Return the content of an input file. Raise OSError, as `open_input` does for `MOST_BYTES`."""
+    """Raise OSError as `open_input` does for `MOST_BYTES`."""
     with open_input(path, MOST_BYTES) as file:
         return file.read(MOST_BYTES)
 
 
 def read_json(path: Path) -> Any:
-    """Return what a JSON file holds. Raise OSError, or ValueError if it is no JSON or nested too deeply."""
+    """Raise OSError, or ValueError for no JSON or deep nesting."""
     try:
         return json.loads(read_input(path).decode())
     except RecursionError as error:
@@ -89,7 +89,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds. Raise OSError, or ValueError if it is no TOML or nested too deeply."""
+    """Raise OSError, or ValueError for no TOML or deep nesting."""
     text = read_input(path).decode()
     if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
         raise ValueError(f"a line has more than {_MOST_DOTS} dots")

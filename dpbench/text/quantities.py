@@ -19,9 +19,8 @@ _DIGITS = 3
 
 
 def parse_duration(value: object) -> float:
-    """Return seconds, above 0 and at most 168 hours. Raise ValueError for any other value.
-
-    A system call waits for at most 2**31 - 1 ms, 24 days. A process gets the sum of two durations.
+    """Seconds, above 0 and at most 168 hours: a system call waits for at most 2**31 - 1 ms, 24 days. Raise ValueError
+    for any other value.
     """
     seconds: int | float = math.nan
     if isinstance(value, str):
@@ -35,7 +34,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes: at least 1, and at most what fits into 64 bits. Raise ValueError for any other text."""
+    """The bytes, from 1 to what fits into 64 bits; raise ValueError for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
     if not 1 <= size_bytes <= _MOST_BYTES:
@@ -44,37 +43,34 @@ def parse_bytes(text: str) -> int:
 
 
 def time_left(seconds: float) -> str:
-    """Return seconds as ``minutes:seconds``."""
+    """The seconds as ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
 def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
-    """Return the largest unit in which the shortest time is at least 1, else the smallest.
-
-    A unit is its length in seconds and its name.
-    """
+    """The largest unit, in seconds and by name, in which the shortest time is at least 1; else the smallest."""
     shortest_s = min(times_s, default=1.0)
     return next((unit for unit in _UNITS if shortest_s >= unit[0]), _UNITS[-1])
 
 
 def byte_unit(sizes: Iterable[float]) -> tuple[float, str]:
-    """Return the largest unit in which the smallest size above 0 is at least 1: its bytes and its name."""
+    """The largest unit, in bytes and by name, in which the smallest size above 0 is at least 1."""
     smallest = min((size for size in sizes if size > 0), default=1.0)
     return next((unit for unit in _BYTE_UNITS if smallest >= unit[0]), _BYTE_UNITS[-1])
 
 
 def number(value: float) -> str:
-    """Return the number with three significant digits, or all digits before the point. There is never an exponent."""
+    """Three significant digits, or all before the point; never an exponent."""
     return f"{value:,.{decimals(value)}f}"
 
 
 def decimals(value: float) -> int:
-    """Return how many digits behind the point `number` shows."""
+    """The digits behind the point that `number` shows."""
     return max(0, _DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
 
 
 def duration(seconds: float) -> str:
-    """Return a time with its unit, such as ``27.6 ms``."""
+    """A time with its unit, such as ``27.6 ms``."""
     unit_s, unit = time_unit([seconds])
     return f"{number(seconds / unit_s)} {unit}"

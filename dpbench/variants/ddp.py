@@ -24,9 +24,9 @@ def _ddp(
     sync_batchnorm: bool = False,
     **arguments: Any,
 ) -> Forward:
-    """Wrap the base. The caller has set up the process group.
+    """The caller has set up the process group.
 
-    The modules of a base with `sync_batchnorm` are replaced in place; their parameters stay the same objects.
+    `sync_batchnorm` replaces modules of the base in place; their parameters stay the same objects.
     """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 

@@ -1,8 +1,7 @@
 """Floor: run the base on each chunk in turn, on the first device.
 
-This is the work of all lanes without any scheme. If the lanes share a device, no scheme can be faster.
-The gradients are those of a data-parallel scheme. The running statistics of batch norm differ: here they see every
-chunk, while a data-parallel scheme keeps those of the first chunk.
+This is the work of all lanes without any scheme: no scheme can be faster if the lanes share a device. The running
+statistics of batch norm differ from a scheme's: they see every chunk, not the first alone.
 """
 
 from typing import Any
@@ -15,8 +14,6 @@ from dpbench.variants.variant import Variant
 
 
 class Floor:
-    """The scheme `floor`. Its methods have the names of the stock wrapper's methods."""
-
     scatter = staticmethod(scatter)
     gather = staticmethod(gather)
 
@@ -29,7 +26,6 @@ class Floor:
         return self.gather(self.parallel_apply(chunks), first)
 
     def parallel_apply(self, chunks: list[tuple[Tensor, ...]]) -> list[Any]:
-        """Return the base's output for each chunk, computed one after the other."""
         return [self._base(*chunk) for chunk in chunks]
 
 

@@ -1,7 +1,7 @@
 """FSDP2: each rank keeps a part of every parameter, gradient and optimizer state.
 
 Around a block's forward and backward all ranks gather its parameters; its gradients are reduced and scattered. A block
-is a module inside an `nn.ModuleList` or `nn.Sequential`. The rest of the base is one more block.
+is a module inside an `nn.ModuleList` or `nn.Sequential`, and the rest of the base is one more.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from dpbench.variants.variant import Forward, Variant
 
 
 def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """Shard the base in place. The caller has set up the process group."""
+    """Shard in place; the caller has set up the process group."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -27,7 +27,6 @@ def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the outermost modules that lie in a list and have parameters."""
     is_list = isinstance(module, nn.ModuleList | nn.Sequential)
     for child in module.children():
         if not any(True for _ in child.parameters()):

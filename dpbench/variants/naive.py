@@ -1,19 +1,11 @@
 """The algorithm of `torch.nn.DataParallel` in plain Python, for any kind of device.
 
-    scatter          send a chunk of the batch to each lane's device
-    replicate        build all replicas anew; one autograd node broadcasts the parameters ...
-                     ... and its backward sums the gradients into the base, in messages of 10 MiB
-    parallel_apply   run each replica in a new thread
-    gather           concatenate the outputs on the first device
+Replica 0 shares the base's storage, so what its forward writes to a buffer, as batch norm does, stays. What other
+replicas write to their copies is lost. If each lane has a device of its own, the messages and bytes are those of the
+stock wrapper in torch/nn/parallel/*.py.
 
-All of this happens in every forward. `scatter` and `gather` are differentiable.
-
-Replica 0 shares the base's storage. If its forward writes to a buffer in place, as batch norm does, the base keeps
-the result. The other replicas hold copies, and what they write is lost. If each lane has a device of its own, the
-messages and bytes are those of the stock wrapper in torch/nn/parallel/*.py.
-
-A message is one flat tensor that holds several tensors of a dtype. The stock wrapper limits it to 10 MiB, but cuts
-the two directions differently: see `broadcast_groups` and `reduction_groups`.
+A message is one flat tensor of at most 10 MiB, cut differently in the two directions: see `broadcast_groups` and
+`reduction_groups`.
 
 The code follows torch/nn/parallel/_functions.py (autograd nodes), torch/csrc/cuda/comm.cpp (broadcast) and
 torch/nn/parallel/comm.py (reduction).
@@ -37,13 +29,13 @@ LIMIT_BYTES = 10 * 2**20
 """The default of `broadcast_coalesced` and `reduce_add_coalesced`, torch/nn/parallel/comm.py."""
 
 Item = tuple[Hashable, int]
-"""A tensor's kind and its bytes. All tensors of a message have the same kind."""
+"""A tensor's kind, equal for all of a message, and its bytes."""
 
 
 def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
-    """Return the positions in `items` of each message's tensors.
+    """The positions in `items` of each message's tensors.
 
-    A message ends as soon as it *reaches* the limit. So it exceeds the limit by less than its last tensor. Source:
+    A message ends as soon as it *reaches* the limit, and exceeds it by less than its last tensor. Source:
     `take_tensors` in torch/csrc/utils/tensor_flatten.cpp; compiled from torch 2.13.0, it cut 600 random lists in the
     same way.
     """
@@ -60,10 +52,10 @@ def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> l
 
 
 def reduction_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
-    """Return the positions in `items` of each message's tensors.
+    """The positions in `items` of each message's tensors.
 
-    A message ends before it would *exceed* the limit. So only a single tensor above the limit makes a message above
-    it. Source: `_take_tensors` in torch/_utils.py.
+    A message ends before it would *exceed* the limit, so only a single tensor can. Source: `_take_tensors` in
+    torch/_utils.py.
     """
     groups: list[list[int]] = []
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)
@@ -78,10 +70,7 @@ def reduction_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> l
 
 
 class NaiveBroadcast(Function):
-    """Autograd node from n tensors on ``devices[0]`` to n for each lane, in lane order.
-
-    Lane 0 gets the tensors themselves.
-    """
+    """From n tensors on ``devices[0]`` to n for each lane, in lane order; lane 0 gets the tensors themselves."""
 
     @staticmethod
     def forward(ctx: Any, devices: Sequence[torch.device], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -97,7 +86,7 @@ class NaiveBroadcast(Function):
 
 
 class ReduceAdd(Function):
-    """Autograd node from n tensors for each lane, in lane order, to n sums on ``devices[0]``."""
+    """From n tensors for each lane, in lane order, to n sums on ``devices[0]``."""
 
     @staticmethod
     def forward(ctx: Any, devices: Sequence[torch.device], *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -111,10 +100,7 @@ class ReduceAdd(Function):
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-    """Return each lane's tensors. Lane 0 gets `tensors` themselves.
-
-    The other lanes get copies, even if a device repeats.
-    """
+    """Each lane's tensors: `tensors` themselves for lane 0, copies for the others, even on its device."""
     lanes = [list(tensors) for _ in devices]
     wires = [_as_real(t) for t in tensors]
     for group in broadcast_groups([_item(t) for t in wires]):
@@ -128,10 +114,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[torch.devic
 
 
 def reduce_add_coalesced(lanes: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:
-    """Return the sums over the lanes, on `device`, which must be lane 0's.
-
-    A sum of sparse tensors is sparse.
-    """
+    """The sums over the lanes, on `device`, lane 0's; of sparse tensors they are sparse."""
     sums = list(lanes[0])
     dense = []
     for i, tensors in enumerate(zip(*lanes, strict=True)):
@@ -163,27 +146,20 @@ def _item(tensor: Tensor) -> Item:
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    """Return a complex tensor as a real view.
-
-    So one message can hold real and complex tensors.
-    """
+    """A complex tensor as a real view, so that one message can hold both."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _as_sent(part: Tensor, like: Tensor) -> Tensor:
-    """Return a part of a message as the tensor that was sent.
-
-    `.data` gives each part its own version counter, although all parts share the message's storage.
-    """
+    """`.data` gives each part its own version counter, although parts share the message's storage."""
     return torch.view_as_complex(part.data) if like.is_complex() else part.data
 
 
 def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Module]:
-    """Return a replica of `base` on each device. Replica 0 shares the base's storage.
+    """A replica of `base`, whose tensors are on ``devices[0]``, on each device; replica 0 shares its storage.
 
-    The base's tensors are on ``devices[0]``.
-    A replica's parameters are plain attributes: they are outputs of the autograd node that leads back to the base.
-    If the base uses a module or tensor twice, each replica does too.
+    A replica's parameters are plain attributes, outputs of the node that leads back to the base. A module or tensor
+    that the base uses twice stays one in each replica.
     """
     buffers = list(base.buffers())
     copies = [
@@ -199,7 +175,6 @@ def replicate(base: nn.Module, devices: Sequence[torch.device]) -> list[nn.Modul
 
 
 def _broadcast(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[dict[Tensor, Tensor]]:
-    """Return for each lane the copy of each tensor."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         flat = NaiveBroadcast.apply(devices, *tensors)
         lanes = [flat[i : i + len(tensors)] for i in range(0, len(flat), len(tensors))]
@@ -209,7 +184,6 @@ def _broadcast(tensors: list[Tensor], devices: Sequence[torch.device]) -> list[d
 
 
 def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
-    """Return a tree of new modules like `base`, in which each tensor is replaced by its copy."""
     shells = {module: module._replicate_for_data_parallel() for module in base.modules()}
     for module, shell in shells.items():
         for name, child in module._modules.items():
@@ -229,10 +203,7 @@ def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
 def parallel_apply(
     replicas: Sequence[nn.Module], chunks: Sequence[tuple[Tensor, ...]], devices: Sequence[torch.device]
 ) -> list[Any]:
-    """Return the replicas' outputs, after all threads have ended.
-
-    If replicas raised, re-raise the first one's exception; its text names the replica and the device.
-    """
+    """The replicas' outputs; the first one's exception, with the replica and the device, when all have ended."""
     contexts = [_callers_context(device) for device in devices]
     results: list[Any] = [None] * len(replicas)
 
@@ -259,10 +230,9 @@ def parallel_apply(
 
 
 def _callers_context(device: torch.device) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context manager that copies the caller's grad mode, stream and autocast state.
+    """A context for another thread: the caller's grad mode, stream and autocast state.
 
-    Another thread enters it. The stock wrapper does not pass on autocast's dtype and cache flag, so there bfloat16
-    becomes float16.
+    The stock wrapper loses autocast's dtype and cache flag, so there bfloat16 becomes float16.
     """
     grad_enabled = torch.is_grad_enabled()
     stream = None if device.type == "cpu" else torch.accelerator.current_stream(device)
@@ -285,10 +255,8 @@ def _callers_context(device: torch.device) -> Callable[[], AbstractContextManage
 
 
 def scatter(inputs: Sequence[Tensor], devices: Sequence[torch.device]) -> list[tuple[Tensor, ...]]:
-    """Return each lane's inputs, on its device.
-
-    A chunk has ceil(batch / lanes) items, so the last lanes may get none and are left out. A chunk that is already on
-    its device is a view.
+    """A chunk has ceil(batch / lanes) items, so the last lanes may get none and are left out. A chunk that is already
+    on its device is a view.
     """
     parts = [
         [chunk.to(device, non_blocking=True) for chunk, device in zip(x.chunk(len(devices)), devices, strict=False)]
@@ -298,9 +266,8 @@ def scatter(inputs: Sequence[Tensor], devices: Sequence[torch.device]) -> list[t
 
 
 def gather(outputs: Sequence[Any], device: torch.device) -> Any:
-    """Return the lanes' outputs concatenated on `device`.
+    """Concatenate on `device`, in the structure of the first output: dicts, lists, tuples and named tuples.
 
-    The first output defines the structure: dicts, lists, tuples and named tuples are gathered member by member.
     0-dim tensors become a vector with one item for each lane.
     """
     first = outputs[0]
@@ -315,7 +282,7 @@ def gather(outputs: Sequence[Any], device: torch.device) -> Any:
 
 
 class Naive:
-    """The scheme `naive`. Its four steps have the stock wrapper's names and can be overridden."""
+    """Its four steps have the stock wrapper's names and can be overridden."""
 
     scatter = staticmethod(scatter)
     replicate = staticmethod(replicate)

@@ -1,4 +1,4 @@
-"""The user's variants: ``package.module:callable``, loaded and called in the child that runs them."""
+"""The user's variants, called in the child that runs them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,8 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def variant(*, per_rank: bool = False) -> Callable[[F], F]:
     """Mark a callable as a variant.
 
-    With `per_rank` each device has a process of its own, torch.distributed is set up, and `devices` has the one device
-    of the rank. Callables without a mark serve all devices from one process.
+    With `per_rank` each device has a process, torch.distributed is set up, and `devices` has the one device of the
+    rank. Otherwise one process serves all devices.
     """
 
     def mark(function: F) -> F:
@@ -30,7 +30,7 @@ def variant(*, per_rank: bool = False) -> Callable[[F], F]:
 
 
 def own_variant(name: VariantId) -> Variant:
-    """Import the user's callable and return its scheme. Raises WorkloadError."""
+    """Import the user's callable; raises WorkloadError."""
     named = f"variants: {str(name)!r}"
     with current_directory_importable():
         function = load(named, name.name)

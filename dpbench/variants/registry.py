@@ -1,4 +1,4 @@
-"""Find the scheme of a variant id."""
+"""From a variant's id to its scheme."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,10 +10,10 @@ from dpbench.variants.variant import Variant
 
 
 def variant_of(variant: VariantId) -> Variant:
-    """Return the scheme. The parameters in the id are bound to its `wrap`.
+    """The id's parameters are bound to `wrap`, but for `accumulate` and `loss`, which decide micro-batches and where
+    the loss is computed.
 
-    But `accumulate` sets its micro-batches, and `loss` where the loss is computed. Raises WorkloadError for a user's
-    callable that cannot be loaded.
+    Raises WorkloadError for a callable that cannot be loaded.
     """
     if isinstance(variant.name, OwnName):
         return own_variant(variant)

@@ -9,27 +9,23 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[..., Any]
-"""Takes the workload's inputs, returns the output. Inputs hold the whole batch, or with `per_rank` one rank's chunk."""
+"""The callable from the workload's inputs, the whole batch or with `per_rank` one rank's chunk, to the output."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme as a value.
+    """``wrap(base, devices)`` returns the callable that replaces the model.
 
-    ``wrap(base, devices)`` returns the callable that replaces the model.
+    The base is on ``devices[0]`` already. With `per_rank` each device has a process, and `wrap` gets the rank's one
+    device. With `concurrent_lanes` the lanes divide the intra-op threads.
 
-    The base is on ``devices[0]`` already. With `per_rank` each device has a process of its own, and `wrap` gets the
-    one device of its rank. Otherwise one process serves all devices. With `concurrent_lanes` the lanes compute at
-    the same time and divide the intra-op threads.
-
-    With `has_loss`, `wrap` takes the workload's `loss` too. In training the callable then takes the inputs and the
+    With `has_loss`, `wrap` takes the workload's `loss` too, and in training the callable takes the inputs and the
     target, and returns the loss of each item.
 
-    A training step runs `micro_batches` forwards and backwards. All but the last are in the context
-    ``without_reduction(scheme)``, in which each replica keeps the sum of its own gradients.
+    All `micro_batches` but the last run in the context ``without_reduction(scheme)``, in which replicas keep the sums
+    of their gradients.
 
-    ``trials_left(scheme)`` returns how many further steps the scheme uses to try something out: 0 for a scheme that
-    chooses nothing, None if it does not say.
+    ``trials_left(scheme)`` returns how many further steps the scheme tries something; None if it does not say.
     """
 
     wrap: Callable[..., Forward]
@@ -42,8 +38,6 @@ class Variant:
 
 
 def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """Run the whole batch at once on the first device."""
-
     def forward(*inputs: Tensor) -> Any:
         return base(*(x.to(devices[0], non_blocking=True) for x in inputs))
 
@@ -51,10 +45,7 @@ def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
 
 
 def _torch_dp(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """Wrap in the stock `torch.nn.DataParallel`.
-
-    Raises ValueError for CPU lanes: without an accelerator the stock wrapper silently calls the base.
-    """
+    """Raises ValueError for CPU lanes: without an accelerator the stock wrapper silently calls the base."""
     if any(device.type == "cpu" for device in devices):
         names = "+".join(map(str, devices))
         raise ValueError(f"devices: {names!r} has CPU lanes; torch.nn.DataParallel runs on accelerators only")
@@ -68,9 +59,9 @@ def _tuned(
     loss: Callable[[Any, Tensor], Tensor] | None = None,
     **parameters: Any,
 ) -> Forward:
-    """Wrap in the module under test. `parameters` are fields of `dpbench.parallel.Policy`.
+    """`parameters` are fields of `dpbench.parallel.Policy`.
 
-    With a `loss` each replica computes it, and the outputs stay on their lanes.
+    With a `loss` replicas compute it, and outputs stay on their lanes.
     """
     from dpbench.parallel import DataParallel, Policy
 
@@ -87,7 +78,7 @@ def _accumulate(scheme: Any) -> AbstractContextManager[None]:
 
 
 def _trials_left(scheme: Any) -> int | None:
-    """Return the wrapper's own answer. Wrappers of old commits have none."""
+    """The wrapper's answer; None for wrappers of old commits, which do not say."""
     found: int | None = getattr(scheme, "trials_left", None)
     return found
 

@@ -1,7 +1,4 @@
-"""The ResNet layout with batch norm (He et al., arXiv:1512.03385).
-
-`base` is ResNet-50, `large` is ResNet-101.
-"""
+"""The ResNet layout with batch norm (He et al., arXiv:1512.03385): `base` is ResNet-50, `large` ResNet-101."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -38,7 +35,6 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
-    """Return the workload ``convnet/size``."""
     spec = SIZES[size]
     draw = _digits if data is Data.DIGITS else _random
     return Workload(
@@ -55,10 +51,7 @@ def _conv(n_in: int, n_out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut.
-
-    The 3x3 convolution has the stride, as in torchvision's ResNet-50.
-    """
+    """The 3x3 convolution has the stride, as in torchvision's ResNet-50."""
 
     def __init__(self, n_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -77,7 +70,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Takes (batch, 3, side, side) images, returns (batch, classes) logits."""
+    """From images, shape (batch, 3, side, side), to logits, shape (batch, classes)."""
 
     def __init__(self, size: ConvnetSize) -> None:
         super().__init__()

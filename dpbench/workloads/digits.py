@@ -16,10 +16,7 @@ LEVELS = 17
 
 @cache
 def load() -> tuple[Tensor, Tensor]:
-    """Return all images, int64 of shape (1797, 8, 8), and their labels from 0 to 9.
-
-    Raises WorkloadError if scikit-learn is missing.
-    """
+    """All images, int64 of shape (1797, 8, 8), and labels from 0 to 9; raises WorkloadError without scikit-learn."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -32,10 +29,7 @@ def load() -> tuple[Tensor, Tensor]:
 
 
 def draw(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return `size` images and labels in a random order from the generator.
-
-    A batch larger than the data set repeats this order.
-    """
+    """`size` images and labels in a random order, which repeats for a batch larger than the data."""
     images, labels = load()
     order = torch.randperm(len(labels), generator=generator)
     chosen = order[torch.arange(size) % len(labels)]

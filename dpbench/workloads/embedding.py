@@ -1,7 +1,4 @@
-"""Large embedding tables and a small MLP, as in recommender models.
-
-There are many parameters, and a step uses few of them.
-"""
+"""Large embedding tables and a small MLP, as in recommender models: a step uses few of the parameters."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +20,7 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class EmbeddingSize:
-    """`tables` of `rows` x `width`.
-
-    Each item looks up ``LOOKUPS / tables`` rows in each table and averages them.
-    """
+    """`tables` of `rows` x `width`; an item averages ``LOOKUPS / tables`` rows of each."""
 
     tables: int
     rows: int
@@ -42,10 +36,7 @@ SIZES = {
 
 
 def workload(size: Size, data: Data, *, sparse: bool) -> Workload:
-    """Return the workload ``embedding/size``, or with `sparse` ``embedding_sparse/size``.
-
-    Sparse gradients hold the rows that a step used, dense gradients all rows.
-    """
+    """Sparse gradients hold the rows that a step used, dense ones all rows."""
     spec = SIZES[size]
     draw = partial(_digits if data is Data.DIGITS else _random, spec)
     return Workload(
@@ -58,7 +49,7 @@ def workload(size: Size, data: Data, *, sparse: bool) -> Workload:
 
 
 class EmbeddingModel(nn.Module):
-    """Takes (batch, tables, lookups) row numbers, returns (batch, 10) logits."""
+    """From row numbers, shape (batch, tables, lookups), to logits, shape (batch, 10)."""
 
     def __init__(self, size: EmbeddingSize, sparse: bool) -> None:
         super().__init__()
@@ -82,7 +73,7 @@ def _random(spec: EmbeddingSize, size: int, generator: torch.Generator) -> Batch
 
 
 def _digits(spec: EmbeddingSize, size: int, generator: torch.Generator) -> Batch:
-    """Draw a row number for each pair of pixel position and grey value: 64 x 17 rows."""
+    """A row number for each pair of pixel position and grey value: 64 x 17 rows."""
     images, labels = digits.draw(size, generator)
     rows = torch.arange(digits.PIXELS) * digits.LEVELS + images.flatten(1)
     return Batch((_per_table(spec, rows),), labels)

@@ -1,6 +1,6 @@
 """Many small tensors, each in a module of its own, and few operators.
 
-The time of a step is that of the work for each tensor and module: a cost that grows with their square shows here first.
+A step's time is that of work for each tensor and module: a cost that grows with their square shows here first.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from dpbench.workloads.workload import Workload
 
 @dataclass(frozen=True)
 class ManySize:
-    """The number of small tensors. Two sizes in turn differ by a factor of 2 or 4, so that growth can be measured."""
+    """Sizes in turn differ by a factor of 2 or 4, so that growth can be measured."""
 
     tensors: int
 
@@ -33,7 +33,6 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
-    """Return the workload ``many/size``."""
     return Workload(
         model=partial(ManyTensors, SIZES[size]),
         batch=mlp.draw(data),
@@ -44,7 +43,7 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 class Offset(nn.Module):
-    """Returns its small tensor, of shape (64,)."""
+    """Returns its tensor, shape (64,)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Offset(nn.Module):
 
 
 class ManyTensors(nn.Module):
-    """Takes (batch, 64) features, returns (batch, 10) logits."""
+    """From features, shape (batch, 64), to logits, shape (batch, 10)."""
 
     def __init__(self, size: ManySize) -> None:
         super().__init__()

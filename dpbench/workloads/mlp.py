@@ -20,7 +20,7 @@ CLASSES = 10
 
 @dataclass(frozen=True)
 class MlpSize:
-    """The size of an MLP. `layers` counts the Linear layers, including the head."""
+    """`layers` counts the Linear layers with the head."""
 
     layers: int
     width: int
@@ -36,7 +36,6 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
-    """Return the workload ``mlp/size``."""
     spec = SIZES[size]
     # All identity layers change the output in the same direction, so the learning rate is divided among them.
     optimizer = partial(SGD, lr=0.64 / spec.layers)
@@ -50,12 +49,12 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 def draw(data: Data) -> Callable[[int, torch.Generator], Batch]:
-    """Return the function that draws batches of (batch, 64) features and (batch,) labels."""
+    """The function that draws features, shape (batch, 64), and labels, shape (batch,)."""
     return _digits if data is Data.DIGITS else _random
 
 
 def build(size: MlpSize) -> nn.Sequential:
-    """Return a model that takes (batch, 64) features and returns (batch, 10) logits."""
+    """From features, shape (batch, 64), to logits, shape (batch, 10)."""
     widths = [FEATURES, *[size.width] * (size.layers - 1)]
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 @contextmanager
 def current_directory_importable() -> Iterator[None]:
-    """Within the block, the current directory and its ``src`` are first on `sys.path`.
+    """Within the block, the current directory and its ``src`` are first on `sys.path`, before an installed copy.
 
-    So they precede an installed copy. Afterwards the directory and torch's thread count are what they were before.
+    Then the directory and torch's thread count are what they were before.
     """
     here, threads = Path.cwd(), torch.get_num_threads()
     places = [str(here / folder) for folder in IMPORT_FOLDERS]
@@ -37,14 +37,14 @@ def current_directory_importable() -> Iterator[None]:
 
 
 def load(named: str, text: str) -> Any:
-    """Return the object that ``package.module:attribute`` names. `named` begins the line of a WorkloadError."""
+    """The object that ``package.module:attribute`` names; `named` begins the line of a WorkloadError."""
     module, _, attribute = text.partition(":")
     imported = attempt(named, f"importing {module}", lambda: importlib.import_module(module))
     return attempt(named, f"looking up {attribute}", lambda: getattr(imported, attribute))
 
 
 def attempt(named: str, what: str, action: Callable[[], T]) -> T:
-    """Call the user's code. Raises WorkloadError if it raises, `sys.exit` included."""
+    """Raises WorkloadError if the user's code raises, `sys.exit` included."""
     try:
         return action()
     except (Exception, SystemExit) as error:
@@ -53,7 +53,7 @@ def attempt(named: str, what: str, action: Callable[[], T]) -> T:
 
 
 def kind_of(value: object) -> str:
-    """Return the type of what the user's code returned, and its shape or the beginning of its text."""
+    """A value's type, and its shape or the beginning of its text."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
     return f"{type(value).__name__} {str(value)[:40]!r}"

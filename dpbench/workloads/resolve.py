@@ -1,5 +1,3 @@
-"""From a name to a workload: a built-in family, or the user's own factory."""
-
 from collections.abc import Callable
 from functools import partial
 
@@ -24,11 +22,9 @@ _BATCH = f"{Batch.__module__}.{Batch.__name__}"
 
 
 def resolve(name: str, data: Data) -> Workload:
-    """Return the workload called ``family/size``, or the user's ``package.module:factory``.
+    """``family/size``, or ``package.module:factory``: a user's function without arguments that returns a `Workload`.
 
-    A factory is a function without arguments that returns a `Workload`. While it is imported and called, the current
-    directory and its ``src`` are first on `sys.path`, so that they precede an installed copy. Then the
-    directory and torch's thread count are what they were before. Raises WorkloadError.
+    Raises WorkloadError.
     """
     try:
         parse_workload(name)
@@ -57,7 +53,7 @@ def _from_factory(name: str, data: Data) -> Workload:
 
 
 def check(workload: Workload, name: str) -> None:
-    """Build the model, and run forward and loss on a batch of 2.
+    """Run the model's forward and loss on a batch of 2.
 
     Raises WorkloadError with the workload's name and the part that failed. torch's random state does not change.
     """

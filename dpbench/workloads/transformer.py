@@ -1,6 +1,5 @@
-"""The GPT-2 layout with a tied head (Radford et al. 2019).
-
-`small`, `base` and `large` are GPT-2, GPT-2 medium and GPT-2 large.
+"""The GPT-2 layout with a tied head (Radford et al. 2019): `small`, `base` and `large` are GPT-2, GPT-2 medium and
+GPT-2 large.
 """
 
 from dataclasses import dataclass
@@ -18,10 +17,7 @@ from dpbench.workloads.workload import Batch, Workload
 
 @dataclass(frozen=True)
 class TransformerSize:
-    """`context` is the longest sequence that the model takes.
-
-    `sequence` is the number of tokens in a random batch item.
-    """
+    """`context` is the longest sequence, `sequence` the tokens in a random item."""
 
     layers: int
     width: int
@@ -40,7 +36,6 @@ SIZES = {
 
 
 def workload(size: Size, data: Data) -> Workload:
-    """Return the workload ``transformer/size``."""
     spec = SIZES[size]
     draw = _digits if data is Data.DIGITS else partial(_random, spec)
     return Workload(
@@ -53,9 +48,8 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 def next_token_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the mean cross entropy of (batch, sequence, vocabulary) logits.
-
-    `target` holds the (batch, sequence) next tokens.
+    """The mean cross entropy of logits, shape (batch, sequence, vocabulary), and next tokens, shape (batch,
+    sequence).
     """
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
@@ -90,9 +84,9 @@ class TransformerBlock(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Takes (batch, sequence) tokens, returns (batch, sequence, vocabulary) logits.
+    """From tokens, shape (batch, sequence), to logits, shape (batch, sequence, vocabulary).
 
-    There is no dropout, so that a step is deterministic.
+    Without dropout, so that a step is deterministic.
     """
 
     def __init__(self, size: TransformerSize) -> None:
@@ -106,9 +100,9 @@ class GPT2(nn.Module):
         self._initialise(size.layers)
 
     def _initialise(self, layers: int) -> None:
-        """Draw weights with a standard deviation of 0.02.
+        """The weights' standard deviation is 0.02.
 
-        Projections into the residual stream have 0.02 / sqrt(2 layers): section 2.3 of the GPT-2 paper.
+        That of projections into the residual stream is 0.02 / sqrt(2 layers): section 2.3 of the GPT-2 paper.
         """
         for name, parameter in self.named_parameters():
             if name.endswith("c_proj.weight"):
@@ -135,6 +129,5 @@ def _random(spec: TransformerSize, size: int, generator: torch.Generator) -> Bat
 
 
 def _digits(size: int, generator: torch.Generator) -> Batch:
-    """Draw images as sequences of 64 grey values, of which the model predicts the next one."""
     images, _ = digits.draw(size, generator)
     return _shift(images.flatten(1))

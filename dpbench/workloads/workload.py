@@ -10,18 +10,12 @@ from torch.optim import SGD, Optimizer
 
 
 class WorkloadError(ValueError):
-    """A workload, or a user's variant, cannot be used.
-
-    The text is one line with the field, its value and what is allowed.
-    """
+    """One line on a workload or variant that cannot be used: the field, its value and what is allowed."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`inputs` are the positional arguments of forward.
-
-    Each input and `target` has the batch as dimension 0.
-    """
+    """`inputs` are forward's positional arguments; these and `target` have the batch as dimension 0."""
 
     inputs: tuple[Tensor, ...]
     target: Tensor
@@ -33,11 +27,10 @@ def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 @dataclass(frozen=True)
 class Workload:
-    """Everything that a training step needs. Tensors are made on the CPU in float32.
+    """Tensors are made on the CPU in float32.
 
     `model()` returns a new module; dpbench seeds torch before it. `batch(size, generator)` draws one batch.
-    `loss(output, target)` returns a 0-dim mean over the batch items. `optimizer(parameters)` returns the optimizer.
-    `unit` names a batch item in the output.
+    `loss(output, target)` returns a 0-dim mean over the batch items. `unit` names a batch item in the output.
     """
 
     model: Callable[[], nn.Module]

@@ -1,1 +1,1 @@
-"""The children of the room. Only these files import torch and NVML, the host's examination not even these."""
+"""Only these files import torch and NVML; host.py does not."""

@@ -1,4 +1,4 @@
-"""Measured copy rates of the host's memory and of each accelerator; a second or two in all."""
+"""Copy rates of the host's memory and of each accelerator; a second or two in all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,9 +15,9 @@ _COPIES = 5
 
 
 def examine_bandwidth(devices: Sequence[torch.device], size_bytes: int = _BYTES) -> list[Finding]:
-    """Return a finding for the host's memory and for each direction of copy.
+    """One finding for the host's memory and for each direction of copy.
 
-    Directions of an accelerator: from the host, to the host, within its own memory, and to each other accelerator.
+    An accelerator's directions are from and to the host, within its memory, and to each other accelerator.
     """
     found = [_host(size_bytes)]
     for device in devices:
@@ -28,7 +28,7 @@ def examine_bandwidth(devices: Sequence[torch.device], size_bytes: int = _BYTES)
 
 
 def copy_seconds(destination: torch.Tensor, source: torch.Tensor, clock: Clock) -> float:
-    """Return the median time of five copies, after one copy that is not counted."""
+    """The median of five copies, after one that is not counted."""
     times_s = []
     for _ in range(_COPIES + 1):
         start_s = clock()
@@ -59,7 +59,6 @@ def _between(one: torch.device, other: torch.device, size_bytes: int) -> Iterato
 
 
 def _guarded(what: str, measure: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """Return the findings, or `unknown` if the device refuses."""
     try:
         return list(measure())
     except RuntimeError as error:  # includes torch.OutOfMemoryError

@@ -1,10 +1,8 @@
 """The child that examines this machine.
 
-It reads nothing from stdin and writes Findings to a pipe.
-
     python -m dpbench.doctor.child.examine --record-fd N --parent-pid P
 
-It examines the host before it imports torch, and the GPUs before it uses one. Otherwise it would find its own load.
+It examines the host before it imports torch, and the GPUs before it uses one, or it would find its own load.
 """
 
 import os
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def examine() -> list[Finding]:
-    """Return the findings on host, distribution, GPUs, links and bandwidths."""
     return [
         *_findings_or_unknown("host", examine_host),
         *_findings_or_unknown("distribution", examine_packages),
@@ -34,7 +31,7 @@ def examine() -> list[Finding]:
 
 
 def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return the findings. If the examination raises, return that as `unknown`, so that the others still run."""
+    """Return an exception as `unknown`, so that the other examinations still run."""
     try:
         return examination()
     except Exception as error:

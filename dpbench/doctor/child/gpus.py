@@ -1,4 +1,4 @@
-"""Findings on each GPU, from NVML. Runs before this process uses a GPU."""
+"""Findings on each GPU, from NVML, before this process uses one."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ _HELD = {
 
 
 def examine_gpus() -> list[Finding]:
-    """Return nine findings for each GPU; a lost GPU or a missing driver is one finding."""
+    """Nine for each GPU; a lost GPU or a missing driver is one finding."""
     try:
         start()
         count = int(ask(pynvml.nvmlDeviceGetCount))
@@ -47,7 +47,6 @@ def _of_gpu(index: int) -> Iterator[Finding]:
 
 
 def _checked(what: str, check: Callable[[str, Any], Finding], handle: Any) -> Finding:
-    """Return the check's finding, or `unknown` if this GPU does not offer the value."""
     try:
         return check(what, handle)
     except NotOfferedError as error:
@@ -103,7 +102,7 @@ def _ecc(what: str, handle: Any) -> Finding:
 
 
 def _memory_errors(handle: Any, kind: int) -> int:
-    """Return the errors of one kind in the device's memory since the driver was loaded.
+    """Errors of one kind in the device's memory since the driver was loaded.
 
     nvmlDeviceGetTotalEccErrors would include the caches, but CUDA 14 removes it (nvml.h).
     """

@@ -27,7 +27,7 @@ class Host:
     cores: Sequence[int]
 
     def text(self, path: str | Path) -> str | None:
-        """Return a file's text, or None if the file is missing or may not be read."""
+        """A file's text; None if it is missing or may not be read."""
         try:
             return (self.root / path).read_text()
         except OSError:
@@ -40,10 +40,7 @@ def examine_host(
     pause: Callable[[float], object] = time.sleep,
     window_s: float = 1.0,
 ) -> list[Finding]:
-    """Return the findings on this host.
-
-    The process sleeps for `window_s`, so that all load in this window belongs to other processes.
-    """
+    """The process sleeps for `window_s`, so that load in this window is other processes'."""
     host = Host(root, sorted(os.sched_getaffinity(0)) if cores is None else cores)
     before = host.text("proc/stat")
     pause(window_s)
@@ -63,7 +60,6 @@ def examine_host(
 
 
 def _load(before: str | None, after: str | None, window_s: float) -> list[Finding]:
-    """Return the findings on other load and on stolen time."""
     if before is None or after is None:
         return [unknown("other load", "/proc/stat cannot be read")]
     since_boot = parse_cpu_times(after)
@@ -175,23 +171,23 @@ def _virtual(host: Host) -> Finding:
 
 
 def parse_load(loadavg: str) -> float:
-    """Return the average number of runnable threads over the last minute, from /proc/loadavg."""
+    """The average number of runnable threads over the last minute, from /proc/loadavg."""
     return float(loadavg.split(maxsplit=1)[0])
 
 
 def parse_clocks_mhz(cpuinfo: str) -> list[float]:
-    """Return the current clock of each core, from /proc/cpuinfo. Empty if the architecture does not report it."""
+    """The cores' current clocks, from /proc/cpuinfo; empty if the architecture does not report them."""
     return [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)]
 
 
 def is_virtual(cpuinfo: str) -> bool:
-    """Return whether /proc/cpuinfo has the flag `hypervisor`."""
+    """Whether /proc/cpuinfo has the flag `hypervisor`."""
     flags = re.search(r"^flags\s*:(.*)", cpuinfo, re.MULTILINE)
     return flags is not None and "hypervisor" in flags[1].split()
 
 
 def parse_cores(ranges: str) -> list[int]:
-    """Return the cores in a text such as ``0-3,8``, as cpulist files have it."""
+    """The cores in a text such as ``0-3,8``, as cpulist files have it."""
     cores: list[int] = []
     for part in filter(None, ranges.strip().split(",")):
         first, _, last = part.partition("-")
@@ -200,5 +196,5 @@ def parse_cores(ranges: str) -> list[int]:
 
 
 def parse_meminfo(meminfo: str) -> dict[str, int]:
-    """Return the sizes in /proc/meminfo by name, in bytes."""
+    """Sizes by name, in bytes."""
     return {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", meminfo, re.MULTILINE)}

@@ -24,7 +24,7 @@ _DEFAULT_QUEUES, _MOST_QUEUES = 8, 32
 
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
-    """Return one finding for each pair of accelerators."""
+    """One for each pair of accelerators."""
     links = links_by_pair(read_gpu_facts(uuids_of(devices)).links)
     return [
         _of_pair(one, other, links.get((i, j), "unknown"))
@@ -33,7 +33,7 @@ def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
-    """Return the finding on the route that the tuned wrapper takes over all accelerators."""
+    """The finding on the route that the tuned wrapper takes over all accelerators."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each pair has a finding of its own
         links = find_links(devices, Route.AUTO, is_staged=False)
@@ -41,10 +41,10 @@ def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_connections(devices: int, value: str | None) -> Finding:
-    """Return the finding on CUDA_DEVICE_MAX_CONNECTIONS, the number of hardware queues of each device.
+    """The finding on CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of each device.
 
-    The tuned wrapper on a star has most streams on the first device: one for each lane, one for the batch, and the
-    caller's. Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
+    The tuned wrapper on a star has most streams on the first device: one for each lane, the batch and the caller.
+    Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
     """
     streams = devices + 2
     queues = int(value) if value is not None and value.isascii() and value.isdecimal() else 0
@@ -61,7 +61,7 @@ def examine_connections(devices: int, value: str | None) -> Finding:
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
-    """Return the kind of link by pair of device indices, from entries such as ``0-1 NV18``."""
+    """Links by pair of device indices, from entries such as ``0-1 NV18``."""
     pairs = (entry.split(" ", 1) for entry in links)
     return {(int(pair.split("-")[0]), int(pair.split("-")[1])): kind for pair, kind in pairs}
 

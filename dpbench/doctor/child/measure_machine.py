@@ -1,10 +1,8 @@
 """The child that measures five numbers of this machine's accelerators, or of two lanes of the CPU if it has none.
 
-A MeasureRequest comes on stdin, and Measured goes to the record pipe.
-
     python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
 
-What raises is named in `Measured.failures`, and the rest is measured all the same.
+What raises is named in `Measured.failures`, and the rest is measured.
 """
 
 import time
@@ -42,7 +40,7 @@ def respond(text: str) -> Measured:
 
 
 def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measured:
-    """Return the five numbers of these devices, of which there is at least one. All are of one type."""
+    """The five numbers of these devices, one or more of one type."""
     first, failures, found = devices[0], dict[str, str](), dict[str, Any]()
     with _noted("product", failures):
         edge = _edge(first)
@@ -74,7 +72,7 @@ def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measure
 
 
 def repeated(measure: Callable[[], float], budget_s: float = _BUDGET_S) -> Series:
-    """Return 3 to 20 results of `measure`, as many as the budget allows. The first call is not counted."""
+    """3 to 20 results, as many as the budget allows, after a call that is not counted."""
     measure()
     end_s = time.perf_counter() + budget_s
     found = [measure() for _ in range(_LEAST)]
@@ -84,9 +82,9 @@ def repeated(measure: Callable[[], float], budget_s: float = _BUDGET_S) -> Serie
 
 
 def gaps_s(device: torch.device, edge: int) -> Series:
-    """Return the seconds from one tiny operator to the next.
+    """Seconds from one tiny operator to the next.
 
-    On an accelerator a large product runs first, and the tiny ones queue up behind it. So none waits for the host.
+    On an accelerator they queue up behind a large product, so that none waits for the host.
     """
     tiny, (x, out) = torch.ones(1, device=device), _square(device, edge)
     if device.type == "cpu":
@@ -107,7 +105,7 @@ def gaps_s(device: torch.device, edge: int) -> Series:
 
 
 def all_reduces(devices: Sequence[torch.device]) -> Series:
-    """Return the bus bandwidth of NCCL in one process. Raise RuntimeError without NCCL for these devices."""
+    """Bus bandwidth of NCCL in one process; raise RuntimeError without NCCL."""
     tensors = [torch.ones(SIZE_BYTES // 4, device=device) for device in devices]
     nccl: Any = torch.cuda.nccl
     if devices[0].type != "cuda" or not nccl.is_available(tensors):
@@ -136,7 +134,7 @@ def _products(device: torch.device, edge: int, precision: str) -> Series:
 
 
 def _edge(device: torch.device) -> int:
-    """Return the edge of a square product that takes 20 ms, up to 8192."""
+    """The edge of a square product that takes 20 ms, up to 8192."""
     edge = _LEAST_EDGE
     while edge < _MOST_EDGE and _product_s(device, edge) < _LONG_ENOUGH_S:
         edge *= 2
@@ -159,7 +157,6 @@ def _rates(amount: float, devices: Sequence[torch.device], work: Callable[[], ob
 
 
 def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: int) -> Callable[[], float]:
-    """Return a function that returns the seconds of one call, until all devices are idle."""
     clock = make_clock(devices)
 
     def once() -> float:
@@ -172,7 +169,6 @@ def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: i
 
 
 def _pair(links: Sequence[str]) -> tuple[int, int]:
-    """Return the first pair with NVLink, or the first two devices."""
     fast = (pair.split("-") for pair, _, kind in (entry.partition(" ") for entry in links) if kind.startswith("NV"))
     one, other = next(fast, ("0", "1"))
     return int(one), int(other)

@@ -1,7 +1,6 @@
-"""Find out whether the installed distributions named `dpbench` and `pynvml` are another project's.
+"""Whether the distributions `dpbench` and `pynvml` are another project's.
 
-This project is distributed as ``torch-dpbench``. On PyPI, ``dpbench`` is an unrelated benchmark of language-model
-agents.
+This project is ``torch-dpbench``; on PyPI, ``dpbench`` is a benchmark of language-model agents.
 """
 
 import re
@@ -21,14 +20,14 @@ _REINSTALL = (
 
 
 def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
-    """Return one finding: a note if a distribution `dpbench` is on `path`. The default of `path` is `sys.path`."""
+    """A note if a distribution `dpbench` is on `path`, `sys.path` by default."""
     return [judge(_installed(OURS, path), _installed(OTHERS, path))]
 
 
 def examine_pynvml() -> list[Finding]:
-    """Return a note if another distribution than nvidia-ml-py owns the module `pynvml`, and nothing otherwise.
+    """A note if another distribution than nvidia-ml-py owns the module `pynvml`.
 
-    The old distribution ``pynvml`` (up to version 11) has a package of this name, which hides NVIDIA's module.
+    The old ``pynvml`` (up to version 11) has a package of this name, which hides NVIDIA's module.
     """
     owners = sorted({*packages_distributions().get("pynvml", ())} - {_NVML})
     return [
@@ -42,7 +41,7 @@ def examine_pynvml() -> list[Finding]:
 
 
 def _required_by(name: str) -> str:
-    """Say which installed distributions require this one, without those that need it for an extra alone."""
+    """Installed distributions that require this one, not for an extra alone."""
     found = {
         str(each.name)
         for each in distributions()
@@ -53,7 +52,7 @@ def _required_by(name: str) -> str:
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
-    """Return the finding for the distributions of both names; None is not installed."""
+    """The finding on the distributions of both names; None is not installed."""
     if others is not None:
         place = f"{OTHERS} {others.version} in {others.locate_file('')}"
         if _is_this_project(others):
@@ -68,10 +67,7 @@ def _installed(name: str, path: Sequence[str] | None) -> Distribution | None:
 
 
 def _is_this_project(distribution: Distribution) -> bool:
-    """Return whether its command is this project's, which is the same under the old name.
-
-    The command is read as text, without an import.
-    """
+    """Whether its command, read as text, is this project's, also under the old name."""
     return any(
         (entry_point.group, entry_point.name, entry_point.value) == _COMMAND
         for entry_point in distribution.entry_points

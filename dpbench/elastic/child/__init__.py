@@ -1,1 +1,1 @@
-"""The child processes of an elastic run: torchrun's agent and its workers."""
+"""The child processes: torchrun's agent and its workers."""

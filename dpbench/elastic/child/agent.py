@@ -32,10 +32,9 @@ from dpbench.processes.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5
-"""When torchrun ends, it sends its workers SIGTERM, and after this time SIGKILL.
+"""torchrun's end sends its workers SIGTERM, and SIGKILL after this time.
 
-Before a restart it waits 30 s instead: `LocalElasticAgent._stop_workers` does not use this time (torch 2.13). So a
-worker that SIGTERM does not end costs 30 s. torch 2.11 and older always wait 30 s.
+Before a restart `LocalElasticAgent._stop_workers` waits 30 s instead (torch 2.13; torch 2.11 and older always do).
 """
 _MEMBERSHIP = (
     f"last_call_timeout={LAST_CALL_S}",
@@ -53,7 +52,7 @@ def main() -> None:
 
 
 def run_agent(job: ElasticJob) -> None:
-    """Run torchrun for the job until its workers are done. Raises what torchrun raises if they fail."""
+    """Raises what torchrun raises if the workers fail."""
     path = job.events / f"job-{job.agent}.json"
     path.write_text(job.model_dump_json())
     _set_environment(job, path)
@@ -72,7 +71,6 @@ def run_agent(job: ElasticJob) -> None:
 
 
 def _set_environment(job: ElasticJob, path: Path) -> None:
-    """Set the variables that workers inherit."""
     os.environ[JOB_VARIABLE] = str(path)
     os.environ[AGENT_VARIABLE] = f"{job.agent}:{os.getpid()}"
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -85,7 +83,7 @@ def _set_environment(job: ElasticJob, path: Path) -> None:
 
 
 def torchrun_options(job: ElasticJob) -> list[str]:
-    """Return torchrun's options: for one machine, for one of a fixed number, or for one that may leave."""
+    """The options for one machine, for one of a fixed number, or for one that may leave."""
     options: dict[str, Any] = {
         "--nproc-per-node": job.ranks_per_node,
         "--max-restarts": job.settings.max_restarts,

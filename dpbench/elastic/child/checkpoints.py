@@ -1,7 +1,7 @@
 """Checkpoints of a training run: one file, or one folder for each.
 
-A checkpoint appears under its name only when it is complete, so a worker that is killed while it saves leaves the one
-before. The name holds the number of steps that are done.
+A checkpoint appears under its name, the number of steps done, when it is complete: a worker killed while it saves
+leaves the one before.
 """
 
 from abc import ABC, abstractmethod
@@ -16,22 +16,22 @@ from dpbench.elastic.elastic_record import CheckpointFormat
 
 
 class Checkpoints(ABC):
-    """The checkpoints of one run. All ranks call `save` and `restore` together."""
+    """All ranks call `save` and `restore` together."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder, self._rank = folder, rank
 
     @abstractmethod
     def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
-        """Write a complete checkpoint."""
+        """The checkpoint is complete at the return."""
 
     @abstractmethod
     def restore(self, model: nn.Module, optimizer: Optimizer) -> int:
-        """Load the newest complete checkpoint. Return the steps that it holds, 0 without one."""
+        """Load the newest complete checkpoint; return its steps, 0 without one."""
 
 
 class FileCheckpoints(Checkpoints):
-    """`torch.save` by rank 0. Every rank reads the file."""
+    """`torch.save` by rank 0; every rank reads the file."""
 
     def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
         if self._rank != 0:
@@ -52,7 +52,7 @@ class FileCheckpoints(Checkpoints):
 
 
 class FolderCheckpoints(Checkpoints):
-    """`torch.distributed.checkpoint`. It writes ``.metadata`` last, so a folder that has it is complete."""
+    """`torch.distributed.checkpoint`, which writes ``.metadata`` last."""
 
     def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
         # Importing it takes long, and the other format does not need it.

@@ -22,8 +22,8 @@ elastic/agent/server/api.py):
   a change.
 
 So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `job.py` has 6 s and 3 s
-instead. A last call that is shorter than the stopping of workers would close the round too early. The late agent would
-wait for the next round, and every agent would restart again.
+instead. A last call that is shorter than the stopping of workers would close the round too early, and every agent would
+restart again.
 """
 
 import argparse
@@ -71,14 +71,13 @@ def main() -> None:
 
 
 def _agents(job: ElasticJob) -> Iterator[tuple[int, Path | None]]:
-    """Yield each agent's number and the file whose appearance lets it ask to take part, None for the first ones."""
+    """Each agent's number, and the file whose appearance lets it ask to take part; None for the first ones."""
     yield from ((number, None) for number in range(job.settings.ranks))
     joins = [fault for fault in job.faults if fault.kind is FaultKind.JOIN]
     yield from ((job.settings.ranks + n, fault_file(job.events, fault)) for n, fault in enumerate(joins))
 
 
 def _forked(job: ElasticJob, asks_when: Path | None) -> int:
-    """Start an agent in a copy of this process, and return its process id."""
     fleet_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -100,7 +99,6 @@ def _live(job: ElasticJob, asks_when: Path | None, fleet_pid: int) -> None:
 
 
 def _wait_for(agents: set[int]) -> None:
-    """Wait until all agents have ended. If one failed, exit with 1; the others die with this process."""
     while agents:
         pid, status = os.wait()
         agents.discard(pid)

@@ -1,4 +1,4 @@
-"""Make this worker fail, leave or wait for a new one, as the plan says. Each fault happens once in a run."""
+"""Make this worker fail, leave or wait for a new one, as planned, once in a run."""
 
 import os
 import resource
@@ -18,14 +18,12 @@ _PAGE_BYTES = resource.getpagesize()
 
 
 class Injector:
-    """The planned faults of this rank. `before` makes the fault of a step happen, if there is one."""
-
     def __init__(self, faults: Sequence[PlannedFault], rank: int, folder: Path, log: EventLog) -> None:
         self._faults = {fault.step: fault for fault in faults if fault.rank == rank}
         self._folder, self._log = folder, log
 
     def before(self, step: int) -> None:
-        """Fail if a fault is planned for this step and has not happened yet."""
+        """Make the fault of this step happen, unless it has already."""
         fault = self._faults.get(step)
         if fault is None or fault_file(self._folder, fault).exists():
             return
@@ -39,7 +37,7 @@ def _kill() -> None:
 
 
 def _run_out_of_memory() -> None:
-    """Allocate more than this process may have. torch's RuntimeError ends the worker."""
+    """Allocate more than this process may have; torch's RuntimeError ends the worker."""
     used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
     limit_bytes = used_bytes + _SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
@@ -48,13 +46,12 @@ def _run_out_of_memory() -> None:
 
 
 def _leave() -> None:
-    """Do what a scheduler does that takes a machine away: end this worker's agent, which ends this worker."""
+    """End this worker's agent, which ends this worker, as a scheduler does that takes a machine away."""
     os.kill(os.getppid(), signal.SIGTERM)
     _hang()
 
 
 def _hang() -> None:
-    """Take no further step, until a signal ends this worker."""
     while True:
         time.sleep(3600)
 

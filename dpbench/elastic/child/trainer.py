@@ -6,8 +6,8 @@ torchrun starts one for each rank.
 
     process began ─> imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
 
-The batch of a step is a function of the seed and the step, and is divided over the ranks of the present world. So a
-step that is done again has the same samples, whatever the number of ranks is then.
+A step's batch is a function of the seed and the step, divided over the present ranks, so a step done again has the same
+samples.
 """
 
 import hashlib
@@ -61,12 +61,10 @@ def main() -> None:
 
 
 def _place() -> tuple[int, int]:
-    """Return this worker's rank and the number of ranks, from torchrun's variables."""
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
-    """Return the model in DistributedDataParallel, with its process group."""
     # Ranks that start at different speeds do not hang. So only the group of the gradients has the short time-out.
     dist.init_process_group("gloo", timeout=_START_TIMEOUT)
     group = dist.new_group(timeout=timedelta(seconds=job.settings.hang_timeout_s))
@@ -78,7 +76,6 @@ def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
 def _train(
     job: ElasticJob, workload: Workload, scheme: Callable[..., object], model: nn.Module, log: EventLog
 ) -> float:
-    """Take the steps that are missing, and return the loss of the last one over its whole batch."""
     rank, world = _place()
     optimizer = workload.optimizer(model.parameters())
     settings = job.settings
@@ -103,7 +100,6 @@ def _train(
 
 
 def _batch(job: ElasticJob, workload: Workload, step: int) -> Batch:
-    """Return the global batch of a step, in the run's dtype."""
     generator = torch.Generator().manual_seed(job.settings.seed * 1_000_003 + step)
     batch = workload.batch(job.settings.batch, generator)
     dtype = getattr(torch, job.settings.dtype)
@@ -111,8 +107,6 @@ def _batch(job: ElasticJob, workload: Workload, step: int) -> Batch:
 
 
 def _share(batch: Batch, rank: int, world: int) -> Batch:
-    """Return the rank's items."""
-
     def share(t: Tensor) -> Tensor:
         return t.tensor_split(world)[rank]
 
@@ -120,21 +114,17 @@ def _share(batch: Batch, rank: int, world: int) -> Batch:
 
 
 def _weight(own: Batch, items: int, world: int) -> float:
-    """Return the factor of a rank's mean loss with which DDP's mean over the ranks is that over all items.
-
-    It is 1 if all ranks have equally many items.
-    """
+    """The factor on a rank's mean loss so that DDP's mean over ranks is that over items."""
     return len(own.target) * world / items
 
 
 def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:
-    """Return the trained model's loss over a whole batch."""
     with torch.no_grad():
         return float(workload.loss(model(*batch.inputs), batch.target))
 
 
 def _digest(model: nn.Module) -> str:
-    """Return the SHA-256 of all parameters and buffers, which differs if any bit does."""
+    """SHA-256 of all parameters and buffers, which differs if any bit does."""
     found = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         found.update(name.encode())

@@ -1,6 +1,4 @@
-"""Benchmarks that a project has already: those of asv and those of pytest-benchmark.
-
-Each framework's own code finds a benchmark, sets it up and times its calls. These files read the samples one by one.
+"""Benchmarks that a project has already, of asv and pytest-benchmark, set up and timed by their framework's own code.
 
     lent             what is borrowed: a sample on request; the commit's packages
     asv_suite        asv_runner's discovery and benchmark classes

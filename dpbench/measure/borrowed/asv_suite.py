@@ -1,5 +1,3 @@
-"""asv's benchmarks, by asv_runner's own discovery and classes."""
-
 import gc
 import io
 import itertools
@@ -31,7 +29,7 @@ _CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.js
 
 
 def find_asv(commit: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return all benchmarks by name, each with all its parameters, the last lines of errors at import, and notes."""
+    """All benchmarks by name with their parameters, the last lines of errors at import, and notes."""
     (folder, notes), errors = _enter_suite(commit), io.StringIO()
     update_sys_path(folder)
     with redirect_stderr(errors):
@@ -42,14 +40,14 @@ def find_asv(commit: Path) -> tuple[dict[str, Any], list[str], list[str]]:
 
 
 def why_not(benchmark: Any) -> str | None:
-    """Return the reason why a benchmark cannot be lent, or None."""
+    """The reason why a benchmark cannot be lent, or None."""
     if isinstance(benchmark, TimerawBenchmark):
         return "timeraw starts a process for each sample, and a gate compares calls inside lasting processes"
     return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
 
 
 def timeouts_s(commit: Path, benchmark: Any) -> tuple[float, float]:
-    """Return the suite's own limits for a benchmark and for its `setup_cache`, in seconds."""
+    """The suite's limits for a benchmark and for its `setup_cache`, in seconds."""
     default_s = float(_configuration(commit)[1].get("default_benchmark_timeout", 60))
     own_s = default_s if benchmark.timeout is None else float(benchmark.timeout)
     return own_s, own_s if benchmark.setup_cache_timeout is None else float(benchmark.setup_cache_timeout)
@@ -60,9 +58,9 @@ def is_value(benchmark: Any) -> bool:
 
 
 def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | None = None) -> None:
-    """Set a benchmark up, lend it to `use`, and tear it down. Raises BorrowedError.
+    """Set a benchmark up, lend it to `use`, and tear it down; raises BorrowedError.
 
-    The current folder is where asv would run it. Folder `caches` keeps what `setup_cache` makes.
+    It runs in the folder where asv would run it; folder `caches` keeps what `setup_cache` makes.
     """
     start_bytes = peak_bytes()
     with _set_up(commit, name, caches, probe) as benchmark:
@@ -88,7 +86,7 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
 
 
 def peak_bytes() -> int:
-    """Return the most memory of this process so far. In a new fork that is what its parent has at that moment."""
+    """The most memory of this process so far; in a new fork, its parent's at that moment."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
@@ -100,7 +98,6 @@ def _value(result: Any, unit: str) -> Sample:
 
 
 def _configuration(commit: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the commit's asv.conf.json and what is in it."""
     configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
     if not configs:
         raise BorrowedError("no asv.conf.json; allowed: one in the repository's root or in a folder of it")
@@ -108,7 +105,7 @@ def _configuration(commit: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _enter_suite(commit: Path) -> tuple[str, list[str]]:
-    """Set the variables that asv sets for benchmarks. Return the `benchmark_dir`, and a note on variables with choices.
+    """Set the variables that asv sets; return the `benchmark_dir`, and a note on variables with choices.
 
     Of each variable in `matrix` the first value counts; null leaves it unset.
     """
@@ -129,7 +126,6 @@ def _enter_suite(commit: Path) -> tuple[str, list[str]]:
 
 
 def _names_of(benchmark: Any) -> Iterator[str]:
-    """Yield the name with each combination of parameters, as asv writes it."""
     for parameters in itertools.product(*benchmark.params):
         yield f"{benchmark.name}({', '.join(parameters)})" if parameters else benchmark.name
 
@@ -163,7 +159,6 @@ def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Itera
 
 
 def _cached(folder: str, bare: str, key: str, caches: Path) -> Any:
-    """Return what `setup_cache` made, and copy the files that it wrote into the current folder."""
     cache = caches / sha256(key.encode()).hexdigest()
     if not cache.exists():
         new = cache.with_suffix(".new")

@@ -1,10 +1,8 @@
 """One call of a borrowed benchmark: whether it starts processes, and its exact counters.
 
-    python_calls                     always
-    host_operators, host_bytes       if torch is imported
-    python_peak_bytes                otherwise: the most memory that the call's own objects take
-
-The third call and later ones are counted, because the first two fill caches.
+python_calls                     always
+host_operators, host_bytes       if torch is imported
+python_peak_bytes                otherwise: the most memory that the call's own objects take
 """
 
 import _posixsubprocess
@@ -36,7 +34,7 @@ _REFUSED = "starts a process, which a gate neither pins nor times"
 
 
 def refuse_processes(take: Lent, probe: Probe) -> None:
-    """Call the benchmark once. Raises BorrowedError if that starts a process, or if its set-up has started one."""
+    """Raises BorrowedError if a call starts a process, or if the set-up has started one."""
     probe.around = _no_processes
     take(1)
     if psutil.Process().children():
@@ -44,7 +42,7 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
 
 
 def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """Return the counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
+    """The counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
     first, _ = take(1), take(1)
     if not first.calls:
         return Counts(phases={}, value=first.call_s, unit=first.unit), ()
@@ -72,8 +70,6 @@ def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:
 
 
 class _PeakMemory:
-    """The most memory that Python's objects take inside the block, beyond those from before it."""
-
     most_bytes = 0
 
     def __enter__(self) -> None:
@@ -99,7 +95,7 @@ def _no_processes() -> Iterator[None]:
 
 
 class _Counting:
-    """Counts inside the block. Garbage collection is off, because it runs the finalizers of other calls' objects."""
+    """Garbage collection is off inside the block: it runs the finalizers of other calls' objects."""
 
     def __init__(self, counter: Any) -> None:
         self._counter = counter

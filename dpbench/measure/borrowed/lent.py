@@ -1,4 +1,4 @@
-"""A borrowed benchmark between its set-up and its tear-down, and the commit's packages that it imports."""
+"""A benchmark between its set-up and its tear-down, and the commit's packages that it imports."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class BorrowedError(Exception):
-    """A benchmark cannot be borrowed. The text is the reason."""
+    """The reason why a benchmark cannot be borrowed."""
 
 
 class SkippedError(BorrowedError):
@@ -32,13 +32,13 @@ class Sample(NamedTuple):
 
 
 class Lent(Protocol):
-    """A benchmark that is set up. It takes a sample of `number` calls; of None, as many as the framework calibrates."""
+    """Takes a sample of `number` calls; of None, as many as the framework calibrates."""
 
     def __call__(self, number: int | None = None) -> Sample: ...
 
 
 class Probe:
-    """Wraps the borrowed function: each call runs inside the context that `around` makes, if there is one."""
+    """Wraps the borrowed function: each call runs inside the context of `around`, if given."""
 
     around: Callable[[], AbstractContextManager[object]] | None = None
 
@@ -51,14 +51,13 @@ class Probe:
 
 
 Use = Callable[[Lent], object]
-"""What is done with a benchmark before it is torn down."""
 
 
 def import_from(folders: Sequence[str], *, one_thread: bool) -> None:
-    """Import the packages in `folders` from there, whatever a framework adds to `sys.path` later.
+    """Import the packages in `folders` from there, whatever `sys.path` has later.
 
-    Packages that this process has imported from elsewhere are forgotten, but dpbench and the standard library stay.
-    With `one_thread`, thread pools of numerical libraries that are imported later have one.
+    Packages already imported from elsewhere are forgotten, but for dpbench and the standard library. With `one_thread`,
+    thread pools of numerical libraries that are imported later have one.
     """
     os.environ.update(dict.fromkeys(_ONE_THREAD if one_thread else (), "1"))
     sys.path[:0] = folders
@@ -74,8 +73,6 @@ def _is_foreign(module: str) -> bool:
 
 
 class _Finder:
-    """A finder of `sys.meta_path` for packages in some folders. Their submodules are found on their own paths."""
-
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
 

@@ -1,7 +1,7 @@
 """Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself.
 
-A test passes a function to its fixture. `_Plugin` takes the place of the fixture's runner at that moment: fixtures,
-parameters and marks are in force then, and stay so until the function has been measured.
+`_Plugin` takes the place of the fixture's runner when a test calls it: fixtures, parameters and marks are in force
+then.
 """
 
 import io
@@ -31,10 +31,7 @@ _ASYNC = "it is a coroutine function, and a gate times calls that return their r
 
 
 def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
-    """Return the tests in a file or folder that use the fixture `benchmark`, and errors at import.
-
-    The tests are by node id; the value is the reason why a test cannot be lent, or None.
-    """
+    """Tests by node id with the reason why they cannot be lent, or None; and errors at import."""
     collector = _Plugin(lambda _: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
@@ -42,9 +39,9 @@ def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[s
 
 
 def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
-    """Run a test to its end, and lend the function that it passes to its fixture to `use`.
+    """Run a test to its end, and lend the function that it passes to its fixture.
 
-    Raises BorrowedError if it cannot be lent, or if the test fails before or after that.
+    Raises BorrowedError if it cannot be lent, or if the test fails.
     """
     borrower, pedantic = _Plugin(use, probe), BenchmarkFixture._raw_pedantic
     with mock.patch.multiple(
@@ -66,10 +63,7 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
 
 
 class _Plugin:
-    """What stands for the fixture's runner. It keeps what is collected, the first line of failures, and a skip.
-
-    `error` is what the use of a function raised, and `passed` are the parts of the test that passed.
-    """
+    """`error` is what the use of a function raised, and `passed` are the parts of the test that passed."""
 
     def __init__(self, use: Use, probe: Probe | None = None) -> None:
         self._use, self._probe = use, probe
@@ -131,7 +125,7 @@ class _Plugin:
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
     ) -> Any:
-        """Lend what ``benchmark.pedantic(target, ...)`` times. A sample is one of its rounds."""
+        """Lend what ``benchmark.pedantic(target, ...)`` times: a sample is one of its rounds."""
         durations_s: list[float] = []
         fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
         fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
@@ -162,7 +156,7 @@ class _Plugin:
 
 
 def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
-    """Return the result of a call. Give the fixture the statistics that a test may read: those of a few rounds."""
+    """The result of a call; the fixture gets the statistics of a few rounds, which a test may read."""
     duration_s, result = runner(None)
     end_s = time.monotonic() + fixture._max_time
     _, calls, loop = fixture._calibrate_timer(runner) if duration_s < fixture._max_time else (duration_s, 1, range(1))
@@ -175,9 +169,9 @@ def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
 
 
 def _run(commit: Path, words: list[str], plugin: object) -> int:
-    """Run pytest in the commit's folder, and return its exit code. It writes into the folder from before.
+    """Run pytest in the commit's folder; return its exit code.
 
-    Raises BorrowedError with pytest's own sentence if it refuses the project's options.
+    Raises BorrowedError with pytest's sentence if it refuses the project's options.
     """
     options = ["-q", "--no-header", "--rootdir=.", f"--override-ini=cache_dir={Path.cwd() / 'cache'}"]
     options += [

@@ -5,10 +5,9 @@ Two models, whose lanes sleep, have one faster way each, whatever the machine do
     lanes that sleep            10 ms each, with or without others      at once they take a quarter of the time
     lanes that hinder others    1 ms alone, 15 ms beside another        one after the other they take a third
 
-After the wrapper's trial, a forward shows its way: at once, the lanes overlap.
+A forward after the trial shows the choice: at once, the lanes overlap.
 
-A third trial gets fixed times, because so small a gain could not be slept exactly: lanes at once take 3 % less. The
-wrapper leaves the sequence for a gain above 5 % only.
+A third trial gets fixed times, in which lanes at once take 3 % less: the wrapper changes for a gain above 5 % only.
 """
 
 import time
@@ -28,8 +27,6 @@ _ALONE_S, _HINDERED_S = 0.001, 0.015
 
 
 class _Lanes:
-    """Counts the lanes that are in their forward."""
-
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
         self.overlapped = False
@@ -49,8 +46,6 @@ class _Lanes:
 
 
 class _Sleeper(nn.Module):
-    """Sleeps in its forward; longer beside another lane if `is_hindered`."""
-
     def __init__(self, *, is_hindered: bool) -> None:
         super().__init__()
         self.lanes, self.is_hindered = _Lanes(), is_hindered
@@ -65,7 +60,6 @@ class _Sleeper(nn.Module):
 
 
 def slower_choices() -> int:
-    """Return in how many of the three trials the default dispatch chose the wrong way."""
     wrong = sum(_runs_at_once(_Sleeper(is_hindered=is_hindered)) is is_hindered for is_hindered in (False, True))
     return wrong + _leaves_sequence_for_a_small_gain()
 
@@ -82,7 +76,6 @@ def _leaves_sequence_for_a_small_gain() -> bool:
 
 
 def _runs_at_once(model: _Sleeper) -> bool:
-    """Whether the lanes overlap after the trial."""
     from dpbench.parallel import DataParallel  # here, so that a wrapper that does not load fails in its own case
 
     wrapper, x = DataParallel(model, ["cpu"] * _LANES), torch.zeros(_LANES, 1)

@@ -1,4 +1,4 @@
-"""A busy model: its uses have together what no counted workload has, on CPU lanes. Each is counted apart.
+"""A busy model: its uses have together what no counted workload has, on CPU lanes.
 
 step           six lanes, keyword, nested and many inputs, a dict output, hooks, frozen and tied weights, channels_last
 uneven         fewer items than lanes
@@ -7,7 +7,7 @@ accumulated    steps of several sizes, of which the last one reduces
 functional     `data_parallel`
 and zero_grad, state_dict, copied, pickled
 
-A use that raises is *absent*, and has no other counter. So it is in a wrapper that does not know it yet.
+A use that raises, as in an old wrapper that lacks it, is *absent* and has no other counter.
 """
 
 import pickle
@@ -44,7 +44,7 @@ class _Busy(nn.Module):
 
 
 def _pass_on(*_: Any) -> None:
-    """Change nothing, as a hook."""
+    """A hook that changes nothing."""
 
 
 def _forward(model: Callable[..., Any], items: int = _ITEMS) -> Tensor:
@@ -89,7 +89,7 @@ _USES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 def count_busy() -> dict[str, int]:
-    """Return each counter by its name. Garbage collection must be switched off."""
+    """Counters by name; garbage collection must be off."""
     torch.manual_seed(0)
     found = dict[str, int]()
     for name, (make, use) in _USES.items():

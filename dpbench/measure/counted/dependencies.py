@@ -1,18 +1,15 @@
 """How far a step overlaps communication with computation.
 
-The answer is in the dependencies between copies and operators. An event of a recording
-(`records/recording.py`) comes after the events that wrote its inputs, after the previous event of its stream, and
-after the events that its stream or the host waited for. The order of the host's calls does not count here; it counts in
-`issue_order.py`.
+An event of a recording comes after those that wrote its inputs, the previous event of its stream, and those that its
+stream or the host waited for.
 
-**Broadcast.** The broadcast are the copies between devices in the forward that carry no data of this step's batch. A
-lane's first layer is its first operator that reads data of both the batch and the broadcast, directly or through other
-operators. The measure: how many bytes of the broadcast to this lane come before its first layer.
+**Broadcast.** The copies between devices in the forward that carry no data of this step's batch. The measure is the
+bytes to a lane before its first operator that reads data of both the batch and the broadcast, also through other
+operators.
 
-**Reduction.** A reduction has copies in the backward that start on a device other than the base's. All other work of
-the graph nodes that made these copies belongs to it too (packing, summing). Parts of one reduction are linked by their
-data. A lane's backward are the operators on its device in that phase, without the reductions and without what depends
-on them. The bar is after the first half of these operators, by number::
+**Reduction.** Copies in the backward that start on a device other than the base's, with all other work of their graph
+nodes (packing, summing). A lane's backward are the operators on its device in that phase, without the reductions and
+without what depends on them. The bar is after the first half of these operators, by number::
 
     lane 1:   b b b b | b b b b       ready:     operators left of the bar wrote all gradients that the reduction reads,
     lane 2:   b b b b | b b b b                  on every lane
@@ -21,7 +18,7 @@ on them. The bar is after the first half of these operators, by number::
 How early the host issues the sums of gradients, in the order of its calls.
 
 torch's engine runs the ready node with the highest sequence number first. A reduction whose node has a low number is
-issued after the whole backward, although no data and no stream makes it wait::
+issued after the whole backward, although nothing makes it wait::
 
     lane 0:   b b b b | b b b b           the lane that the host issues last
     issued:       R1      R2              R1 is issued at half; R2 is not
@@ -45,10 +42,8 @@ Work = Operator | Copy
 
 @dataclass(frozen=True)
 class Reductions:
-    """The sums of gradients over the lanes in one backward.
-
-    `copies` are between devices. `inputs` has for each part of a reduction the ids of the gradients that it reads.
-    `group_of` has for each part a number of its reduction. `lanes` are the operators of the lanes' backward.
+    """`inputs` has for each part of a reduction the ids of the gradients that it reads. `group_of` has for each part
+    its reduction's number. `lanes` are the operators of the lanes' backward.
     """
 
     copies: Sequence[Copy]
@@ -59,7 +54,7 @@ class Reductions:
 
 @dataclass(frozen=True)
 class IssueOrder:
-    """When the host issues the reductions: counters of `results.counts.Dependencies`."""
+    """Counters of `records.counts.Dependencies`."""
 
     at_half_bytes: int
     operators_before: int
@@ -67,7 +62,7 @@ class IssueOrder:
 
 
 def issue_order(reductions: Reductions) -> IssueOrder:
-    """Return when the host issues the copies of each reduction, by the order of the events. Pure."""
+    """When the host issues each reduction's copies, by the order of events."""
     halves = second_halves(reductions.lanes)
     half = max((min(late) for late in halves.values()), default=0)
     issued: dict[int, int] = {}
@@ -87,7 +82,7 @@ def issue_order(reductions: Reductions) -> IssueOrder:
 
 
 def second_halves(operators: Sequence[Operator]) -> dict[int, list[int]]:
-    """Return by device the ids of the operators that are not in the first half of its operators."""
+    """By device, the ids of operators that are not in the first half."""
     by_device: dict[int, list[int]] = {}
     for operator in operators:
         by_device.setdefault(operator.device, []).append(operator.id)
@@ -95,10 +90,7 @@ def second_halves(operators: Sequence[Operator]) -> dict[int, list[int]]:
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """Return how far a recorded step overlaps communication with computation, in bytes.
-
-    `home` is the index of the base's device.
-    """
+    """Bytes of communication by overlap; `home` is the index of the base's device."""
     work = {event.id: event for event in filter(_is_work, recording.events)}
     phases = {phase: list(filter(_is_work, events)) for phase, events in events_by_phase(recording).items()}
     forward, backward = phases.get(Phase.FORWARD, []), phases.get(Phase.BACKWARD, [])
@@ -121,7 +113,7 @@ def dependencies(recording: Recording, home: int) -> Dependencies:
 
 
 def route_counters(recording: Recording, home: int) -> dict[str, int]:
-    """Return those counters of `Dependencies` that are counted if asked for, by name. Pure."""
+    """Those counters of `Dependencies` that are counted if asked for."""
     lanes = [
         event.size_bytes
         for event in recording.events
@@ -136,7 +128,6 @@ def route_counters(recording: Recording, home: int) -> dict[str, int]:
 
 
 def _calls_before_last_lane(recording: Recording) -> int:
-    """Return the host's calls before the last device begins its first matrix product."""
     calls, at_begin = 0, dict[int, int]()
     for event in events_by_phase(recording)[Phase.FORWARD]:
         if isinstance(event, Operator) and event.flops:
@@ -160,12 +151,10 @@ def _is_work(event: Event) -> TypeGuard[Work]:
 
 
 def _order(recording: Recording, data: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return for each operator and copy the ids of those that come directly before it, its `data` included."""
     return {event: [*before, *data[event]] for event, before in recording.order().items()}
 
 
 def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[int]:
-    """Return the events in `starts` and all that come before them."""
     found, pending = set(), list(starts)
     while pending:
         event = pending.pop()
@@ -176,7 +165,7 @@ def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """Return those of `events` that are in `starts` or depend on them by data. `events` are in program order."""
+    """The events, in program order, that are in `starts` or depend on them by data."""
     found: set[int] = set()
     for event in events:
         if event.id in starts or not found.isdisjoint(data[event.id]):
@@ -187,7 +176,6 @@ def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts:
 def _broadcast(
     forward: Sequence[Work], data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]], device: int
 ) -> tuple[int, int]:
-    """Return the broadcast bytes to the device: all, and those before its first layer."""
     of_batch = _descends(forward, data, {e.id for e in forward if isinstance(e, Copy) and e.source is None})
     copies = {e.id for e in forward if _is_between_devices(e) and e.id not in of_batch}
     of_base = _descends(forward, data, copies)
@@ -220,7 +208,6 @@ def _reductions(backward: Sequence[Work], data: Mapping[int, Sequence[int]], hom
 def _overlap(
     reductions: Reductions, data: Mapping[int, Sequence[int]], order: Mapping[int, Sequence[int]]
 ) -> tuple[int, int, int]:
-    """Return the bytes of reductions: all, those ready, and those startable (see above)."""
     late = {event for half in second_halves(reductions.lanes).values() for event in half}
     ready: dict[int, bool] = {}
     for part, inputs in sorted(reductions.inputs.items()):
@@ -234,7 +221,7 @@ def _overlap(
 
 
 def _groups(parts: set[int], data: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return for each part the least id of the parts that it is linked with by data."""
+    """For each part the least id of the parts linked with it by data."""
     links: dict[int, list[int]] = {part: [] for part in parts}
     for part in parts:
         for earlier in data[part]:

@@ -1,7 +1,4 @@
-"""The details of a step's counters, from a recording of simulated devices or from the frames of Python.
-
-Lines of code as they are called in any commit: with their function and text, and the path inside the commit.
-"""
+"""Lines of code that a step's counters come from, named by function, text, and path inside the commit."""
 
 import ast
 import linecache
@@ -22,7 +19,7 @@ _WRAPPER = "dpbench.parallel"
 
 
 def place_of(file: str, line: int, function: str | None = None) -> Place:
-    """Return the place of a line. If `function` is not given, it is looked up in the file."""
+    """The place of a line; a `function` of None is looked up in the file."""
     return Place(
         file=_relative(file)[-LONGEST_TEXT:],
         line=line,
@@ -33,7 +30,6 @@ def place_of(file: str, line: int, function: str | None = None) -> Place:
 
 @cache
 def _relative(file: str) -> str:
-    """Return the path below the first folder that holds it: the commit's, the current one, then those of imports."""
     wrapper = sys.modules.get(_WRAPPER)
     commit = [str(Path(wrapper.__file__).parents[2])] if wrapper is not None and wrapper.__file__ else []
     for folder in (*commit, os.getcwd(), *sorted(sys.path, key=len, reverse=True)):
@@ -43,14 +39,12 @@ def _relative(file: str) -> str:
 
 
 def _function_at(file: str, line: int) -> str:
-    """Return the qualified name of the innermost function that contains the line, or ``<module>``."""
     around = [found for found in _functions(file) if found[0] <= line <= found[1]]
     return max(around)[2] if around else "<module>"
 
 
 @cache
 def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
-    """Return first line, last line and name of each function in a file; nothing if it cannot be parsed."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError, RecursionError):
@@ -70,14 +64,10 @@ def _named(node: ast.AST, prefix: str) -> Iterator[tuple[int, int, str]]:
 
 
 _Call = tuple[str, str, int, str, str, int]
-"""Name, file and first line of a function; name, file and line of its caller."""
 _Line = tuple[str, str, int]
-"""Name of a function, its file and a line of it."""
 
 
 class PythonCallSites(PythonCalls):
-    """`PythonCalls` that also keep each call's function and caller."""
-
     def __init__(self) -> None:
         super().__init__()
         self._calls: dict[Phase, list[_Call]] = {}
@@ -94,7 +84,7 @@ class PythonCallSites(PythonCalls):
         self._now.append((code.co_qualname, code.co_filename, code.co_firstlineno, *by))  # one C call, as in `_count`
 
     def details(self) -> Iterator[Detail]:
-        """Yield one detail for each function and line that calls it."""
+        """One detail for each function and line that calls it."""
         for phase, calls in self._calls.items():
             for (name, file, line, by, by_file, by_line), value in Counter(calls).items():
                 yield Detail(
@@ -107,8 +97,6 @@ class PythonCallSites(PythonCalls):
 
 
 class PythonLineSites(PythonLines):
-    """`PythonLines` that also keep each line."""
-
     def __init__(self) -> None:
         super().__init__()
         self._lines: dict[Phase, list[_Line]] = {}
@@ -123,7 +111,6 @@ class PythonLineSites(PythonLines):
         self._now.append((frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno))
 
     def details(self) -> Iterator[Detail]:
-        """Yield one detail for each line."""
         for phase, lines in self._lines.items():
             for (name, file, line), value in Counter(lines).items():
                 place = place_of(file, line, name)
@@ -131,7 +118,6 @@ class PythonLineSites(PythonLines):
 
 
 def details_of(recording: Recording) -> Iterator[Detail]:
-    """Yield the details of operators, kernels, floating-point operations, copies and calls of the host, by line."""
     values: Counter[tuple[str, str, str]] = Counter()
     for phase, events in events_by_phase(recording).items():
         for event in events:
@@ -142,13 +128,12 @@ def details_of(recording: Recording) -> Iterator[Detail]:
 
 
 def limited(details: Iterator[Detail]) -> tuple[Detail, ...]:
-    """Return the details, or none if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
+    """The details; none if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
     found = tuple(detail for detail, _ in zip(details, range(MOST_DETAILS + 1), strict=False))
     return found if len(found) <= MOST_DETAILS else ()
 
 
 def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:
-    """Yield counter, what, line and value of each counter to which an event adds."""
     if isinstance(event, Operator):
         what = event.name if event.node is None else f"{event.name} of {event.node}"
         values: Mapping[str, int] = {"operators": 1, "kernels": int(event.is_launched), "flops": event.flops}
@@ -163,6 +148,5 @@ def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _place(line: str) -> Place:
-    """Return the place that an event names as ``file:line``."""
     file, _, number = line.rpartition(":")
     return place_of(file, int(number))

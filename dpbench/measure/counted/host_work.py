@@ -1,4 +1,4 @@
-"""Operators on tensors of the host, and the bytes that they write: a copy of the batch makes no Python call."""
+"""Operators on host tensors, and the bytes that they write: a copy of the batch makes no Python call."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from dpbench.records.counts import Phase
 
 
 class HostWork(TorchDispatchMode):
-    """Within the block, count the host's operators of this thread, and the bytes of their results, by phase.
+    """Counts by phase, in this thread.
 
-    A view writes nothing and does not count. An operator that writes into its argument does.
+    A view writes nothing and does not count; an operator that writes into its argument does.
     """
 
     def __init__(self) -> None:
@@ -37,5 +37,5 @@ class HostWork(TorchDispatchMode):
 
 
 def _written_bytes(leaf: Any) -> int:
-    """Return the bytes of a dense tensor. A sparse one has no single size."""
+    """A sparse tensor has no single size."""
     return leaf.nbytes if isinstance(leaf, Tensor) and leaf.layout is torch.strided else 0

@@ -1,6 +1,6 @@
-"""The host memory that each step keeps. A step that keeps any makes a long run fail.
+"""The host memory that each of hundreds of steps keeps, which would make a long run fail.
 
-One step cannot show it: caches fill, and lists grow in jumps. So hundreds of steps are taken between two readings.
+One step cannot show it: caches fill, and lists grow in jumps.
 """
 
 import ctypes
@@ -14,25 +14,22 @@ from dpbench.records.counts import Kept
 
 _READINGS = 5
 _OBJECT_BLOCKS = 4
-"""Caches look like fewer kept blocks: of ``mlp/tiny`` 1.5 a step after 60 steps, and 0.7 after 240."""
+"""Caches look like fewer kept blocks: ``mlp/tiny`` 1.5 a step after 60 steps, 0.7 after 240."""
 _TENSOR_BYTES = 64
-"""The least memory of a CPU tensor: torch aligns each to so many bytes."""
+"""The least memory of a CPU tensor, by torch's alignment."""
 
 
 _FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 
 
 class _Mallinfo2(ctypes.Structure):
-    """What glibc's ``mallinfo2`` returns (mallinfo(3)); all fields are sizes."""
-
     _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS)
 
 
 def kept_per_step(step: Callable[[], object], steps: int) -> Kept | None:
-    """Take `steps` steps and return what each keeps; None without glibc's ``mallinfo2``.
+    """What each of `steps` steps keeps; None without glibc's ``mallinfo2``.
 
-    The memory in use is read `_READINGS` times, after a garbage collection. The least increase between two readings
-    counts: what every step keeps is in all of them, and what fills a cache is not.
+    The least increase between two of `_READINGS` readings counts: what fills a cache is not in all of them.
     """
     in_use = _malloc_reader()
     if in_use is None:
@@ -56,15 +53,15 @@ def _least_increase(readings: Sequence[int]) -> int:
 
 
 def whole_units(per_step: float, unit: int) -> int:
-    """Return the kept amount as a whole multiple of `unit`, rounded down, at least 0. Pure.
+    """The kept amount as a multiple of `unit`, rounded down, at least 0.
 
-    A tenth of a unit that is missing is forgiven, because other memory may be released meanwhile.
+    A missing tenth of a unit is forgiven, because other memory may be released meanwhile.
     """
     return max(0, unit * floor(per_step / unit + 0.1))
 
 
 def _malloc_reader() -> Callable[[], int] | None:
-    """Return a function that returns the bytes in use in malloc's memory, or None if the C library has none."""
+    """A function that returns the bytes in use by malloc; None if the C library has none."""
     try:
         read = ctypes.CDLL(None).mallinfo2
     except AttributeError:

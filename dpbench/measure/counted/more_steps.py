@@ -8,13 +8,13 @@ from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.counts import MoreSteps, Phase
 
 _LINES_OF = 6
-"""Steps whose lines are counted, at both ends. Counting lines takes ten times as long as counting calls."""
+"""Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""
 
 
 def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
-    """Take `steps` steps between two short runs of steps, and return what they do beyond.
+    """What `steps` steps do beyond the short runs of steps around them.
 
-    Garbage collection must be switched off, so that the only collections are those that the code asks for.
+    Garbage collection must be off, so that only collections that the code asks for run.
     """
     assert not gc.isenabled()
     collections = list[str]()

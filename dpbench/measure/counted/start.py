@@ -1,4 +1,4 @@
-"""What a wrapper's start costs: modules that its import adds to those of torch, its construction, its first forward."""
+"""What a wrapper's start costs: modules that its import adds to torch's, construction, first forward."""
 
 import builtins
 import sys
@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 WITH_TORCH = frozenset(sys.modules)
-"""What is imported anyway. The child that counts imports this module before all else that has torch."""
+"""The child that counts imports this module before all else that has torch."""
 _WRAPPER, _LANES, _LAYERS, _FEATURES = "dpbench.parallel", 4, 4, 8
 
 
 def count_start() -> dict[str, int]:
-    """Return each counter by its name. The process must not have imported the wrapper."""
     from dpbench.measure.python_calls import PythonCalls  # here, because it comes after `WITH_TORCH`
     from dpbench.records.counts import Phase
 
@@ -32,7 +31,7 @@ def count_start() -> dict[str, int]:
 
 
 def _imported() -> set[str]:
-    """Import the wrapper, and return the modules that it adds to those of torch, also if this process has them."""
+    """Modules that the wrapper's import adds to torch's, also if this process has them."""
     named, before, real = set[str](), set(sys.modules), builtins.__import__
 
     def note(name: str, names: Any = None, *others: Any) -> Any:

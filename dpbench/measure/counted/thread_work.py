@@ -1,6 +1,6 @@
-"""What a step does with threads: those that it starts, its waits, and the Python calls of threads that exist already.
+"""What a step does with threads: starts, waits, and the Python calls of threads that exist already.
 
-A thread counts until a wait is ended by time. What it does then belongs to no step, such as a watchdog's checks::
+A thread counts until time ends a wait: what it does then, such as a watchdog's checks, belongs to no step::
 
     lane        get() ─> a call, with its Python calls ─> get()             counted
     watchdog    get(timeout=0.25) ─> Empty ─> a check ─> get(timeout=0.25)  not counted
@@ -26,7 +26,7 @@ _WAITS = {(SimpleQueue, "get"), (_thread.LockType, "acquire"), (_thread.RLock, "
 
 
 class ThreadWork:
-    """Counts from the first `enter` to `stop`, in this thread and those that start after this object."""
+    """Counts in this thread and those that start after this object, from the first `enter` to `stop`."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[Phase, str]] = Counter()
@@ -43,7 +43,6 @@ class ThreadWork:
         self._phase = None
 
     def of(self, phase: Phase) -> dict[str, Any]:
-        """Return the counters of a phase."""
         return {name: self._counts[phase, name] for name in _COUNTERS}
 
     def _on_event(self, frame: FrameType, event: str, function: Any) -> None:

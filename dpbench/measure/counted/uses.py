@@ -1,4 +1,4 @@
-"""Uses of the wrapper that a benchmark's step does not have, on CPU lanes, each counted in its third turn.
+"""Uses of the wrapper that a benchmark's step does not have, on CPU lanes.
 
 toggled       a forward in training, and one in evaluation, in turns
 two_forwards  a second forward before the backward of both
@@ -30,16 +30,16 @@ _LANES, _ITEMS, _FEATURES = 4, 8, 16
 _TURNS_BEFORE = 2
 _WRAPPERS = 3
 _SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.1, 5
-"""Forwards after which `auto` has no trials left. A thread that wakes so often in the idle time wakes often."""
+"""Forwards after which `auto` has no trials left; seconds; wakes in that time that are often."""
 _PATIENCE_S, _LITTLE_S = 5.0, 0.1
-"""A wait that only code with a fault needs: for a thread that does not end, or a caller that cannot come.
+"""Waits that only faulty code needs, for a thread that does not end or a caller that cannot come.
 
-After two callers that could not come, others are waited for less: a lock around each operator would take minutes.
+After two callers that could not come, the short one: a lock around each operator would take minutes.
 """
 
 
 def count_uses() -> dict[str, int]:
-    """Return each counter by its name. Garbage collection must be switched off."""
+    """Counters by name; garbage collection must be off."""
     toggled, two_forwards = (
         count_use(use.__name__[1:], _wrapper("sequence"), use) for use in (_toggled, _two_forwards)
     )
@@ -69,7 +69,7 @@ def _two_forwards(wrapper: nn.Module) -> None:
 
 
 def count_use(name: str, target: Any, use: Callable[[Any], object]) -> dict[str, int]:
-    """Return the counters of the third turn of a use of `target`, by name."""
+    """Counters of the third turn of a use of `target`, because the first two fill caches."""
     for _ in range(_TURNS_BEFORE):
         use(target)
     with PythonCalls() as calls:
@@ -109,7 +109,7 @@ def _idle() -> dict[str, int]:
 
 
 def _wakes(thread: Path) -> int:
-    """Return how often the thread has begun to wait so far; 0 if it has ended."""
+    """How often the thread has begun to wait so far; 0 if it has ended."""
     with suppress(OSError):
         return int(
             (thread / "status").read_text().partition("nonvoluntary")[0].rpartition("voluntary_ctxt_switches:")[2]
@@ -118,8 +118,6 @@ def _wakes(thread: Path) -> int:
 
 
 class _Pause(TorchDispatchMode):
-    """Call `at_operator` before operator `number` of this thread."""
-
     def __init__(self, number: int, at_operator: Callable[[], object]) -> None:
         super().__init__()
         self.seen = 0
@@ -145,7 +143,6 @@ def _callers() -> dict[str, int]:
 
 
 def _apart(paused: nn.Module, called: nn.Module, operators: int) -> int:
-    """Return before how many of its operators a paused call holds up another thread's."""
     apart = 0
     for number in range(operators):
         apart += not _can_meet(paused, called, number, _PATIENCE_S if apart < 2 else _LITTLE_S)
@@ -155,7 +152,7 @@ def _apart(paused: nn.Module, called: nn.Module, operators: int) -> int:
 def _can_meet(
     paused: Callable[[Tensor], object], called: Callable[[Tensor], object], number: int, patience_s: float
 ) -> bool:
-    """Return whether `called` ends while another thread's call of `paused` stands before its operator `number`."""
+    """Whether `called` ends while another thread's `paused` stands before its operator `number`."""
     stands, may_go = threading.Event(), threading.Event()
 
     def stand() -> None:

@@ -1,4 +1,4 @@
-"""What NVIDIA GPUs report beside the samples. All calls of NVML are in this room.
+"""What NVIDIA GPUs report beside the samples, and all calls of NVML.
 
     telemetry.py       readings over the sampled window: utilisation, power, clocks, throttling, traffic; GPM
     nvml.py            one call of NVML at a time: its result, the reason for a refusal, or a lost GPU

@@ -1,7 +1,5 @@
-"""Facts of GPUs that do not change while they work: UUIDs, clock and power limits, links.
-
-torch and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES changes torch's numbers alone. Only the UUID is common
-to both. A fact that the driver does not report is None.
+"""torch and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES changes torch's numbers alone; only the UUID is
+common. A fact that the driver does not report is None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +27,7 @@ _PATHS = {  # the names of `nvidia-smi topo -m`, from a single switch between tw
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """Facts of several GPUs. `links` has an entry for each pair; the other tuples have one for each GPU."""
+    """`links` has an entry for each pair, the other tuples one for each GPU."""
 
     driver: str | None = None
     clocks: tuple[str | None, ...] = ()
@@ -38,10 +36,7 @@ class GpuFacts:
 
 
 def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
-    """Return the UUID of each NVIDIA GPU among the devices, by torch's name of the device.
-
-    The UUID is bare: it lacks NVML's prefix ``GPU-`` or ``MIG-``.
-    """
+    """The bare UUID of each NVIDIA GPU, without NVML's prefix ``GPU-`` or ``MIG-``, by torch's name."""
     if torch.version.cuda is None:
         return {}
     gpus = dict.fromkeys(device for device in devices if device.type == "cuda")
@@ -49,7 +44,7 @@ def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
 
 
 def read_gpu_facts(uuids: Mapping[str, str]) -> GpuFacts:
-    """Return the facts of the GPUs in `uuids`, which `uuids_of` returned, in their order."""
+    """Facts of the GPUs in `uuids`, the result of `uuids_of`, in their order."""
     try:
         start()
         driver = str(ask(pynvml.nvmlSystemGetDriverVersion))
@@ -72,7 +67,7 @@ def _or_none(read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
 
 
 def _clocks(gpu: Gpu) -> str:
-    """Return the highest clocks the GPU allows. NVML cannot read a limit set by `nvidia-smi --lock-gpu-clocks`."""
+    """The highest clocks the GPU allows; NVML cannot read a limit of `nvidia-smi --lock-gpu-clocks`."""
     sm = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_SM)
     memory = ask(pynvml.nvmlDeviceGetMaxClockInfo, gpu.handle, pynvml.NVML_CLOCK_MEM)
     return f"SM to {sm} MHz, memory to {memory} MHz"
@@ -87,7 +82,7 @@ def _links(gpus: Sequence[Gpu | None]) -> list[str]:
 
 
 def _link(one: Gpu | None, other: Gpu | None) -> str | None:
-    """Return ``NV`` and the number of NVLinks between two GPUs, or their path over PCIe."""
+    """``NV`` and the number of NVLinks between two GPUs, or their path over PCIe."""
     if one is None or other is None:
         return None
     if count := _or_none(_nvlinks, one, other):
@@ -97,10 +92,7 @@ def _link(one: Gpu | None, other: Gpu | None) -> str | None:
 
 
 def _nvlinks(one: Gpu, other: Gpu) -> int:
-    """Return the number of NVLinks from one GPU to the other.
-
-    If none of its links ends there, all links that are up count: they end at switches, which reach all GPUs.
-    """
+    """If no link of one ends at the other, all that are up count: they end at switches, which reach all GPUs."""
     status = ask(pynvml.nvmlDeviceGetP2PStatus, one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     if status != pynvml.NVML_P2P_STATUS_OK:
         return 0

@@ -1,7 +1,4 @@
-"""One call of NVML at a time.
-
-It returns a result, or raises: NotOfferedError with the reason of a refusal, or LostGpuError.
-"""
+"""One call of NVML returns a result, or raises NotOfferedError with the reason of a refusal, or LostGpuError."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ P = ParamSpec("P")
 
 
 class NotOfferedError(Exception):
-    """This GPU, driver or user does not get the result. The text is the reason."""
+    """The reason why this GPU, driver or user does not get the result."""
 
 
 class LostGpuError(RuntimeError):
@@ -24,8 +21,6 @@ class LostGpuError(RuntimeError):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU with torch's name of the device, NVML's UUID and NVML's handle."""
-
     device: str
     uuid: str
     handle: Any
@@ -33,8 +28,6 @@ class Gpu:
 
 @dataclass(frozen=True)
 class CounterState:
-    """The value of a counter that only grows. It wraps to 0 at 2 ** bits."""
-
     value: int
     bits: int
 
@@ -51,15 +44,13 @@ _MEMBERS = {
 
 
 def start() -> None:
-    """Load the driver's library, until the process ends. Raises NotOfferedError if there is none."""
+    """Load the driver's library until the process ends; raises NotOfferedError without one."""
     ask(pynvml.nvmlInit)
 
 
 def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call one of pynvml's functions and return its result.
-
-    Raises NotOfferedError or LostGpuError, with the function's name and the error's text. Other errors than NVML's
-    count too: under WSL some drivers return names that are no UTF-8, which pynvml cannot decode.
+    """Raises NotOfferedError or LostGpuError, with the function's name and the error's text. Other errors count too:
+    under WSL some drivers return names that are no UTF-8, which pynvml cannot decode.
     """
     try:
         return function(*arguments)
@@ -70,7 +61,7 @@ def ask(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def check(status: int, what: str) -> None:
-    """Raise as `ask` does, if `status` is an error. For a call that returns several results, each with a status."""
+    """Raise as `ask` does if `status`, one result's of several, is an error."""
     if status != pynvml.NVML_SUCCESS:
         _refuse(pynvml.NVMLError(status), what)
 
@@ -81,7 +72,7 @@ def _refuse(error: Any, what: str) -> None:
 
 
 def find_gpu(device: str, uuid: str) -> Gpu:
-    """Return the GPU with torch's bare UUID.
+    """The GPU with torch's bare UUID.
 
     Raises NotOfferedError if NVML does not know it, or if MIG has split it: NVML's figures are those of the whole GPU.
     """
@@ -112,7 +103,7 @@ def _is_split(handle: Any) -> bool:
 
 
 def counter(value_type: int, value: Any) -> CounterState:
-    """Return the number in NVML's union `value`, by its `value_type`, with its width in bits."""
+    """The number in NVML's union `value`, with its width in bits."""
     if value_type not in _MEMBERS:
         raise NotOfferedError(f"NVML returned a value of the unknown type {value_type}")
     member, bits = _MEMBERS[value_type]
@@ -120,7 +111,7 @@ def counter(value_type: int, value: Any) -> CounterState:
 
 
 def reading(read: Callable[P, Reading], *arguments: P.args, **named: P.kwargs) -> Reading:
-    """Return the result of `read`, or a reading with the reason if it raises NotOfferedError."""
+    """The result of `read`, or a reading with the reason if it raises NotOfferedError."""
     try:
         return read(*arguments, **named)
     except NotOfferedError as error:

@@ -1,11 +1,8 @@
-"""NVML's counters of traffic, throttling and energy: their growth over the window.
+"""The growth of NVML's counters of traffic, throttling and energy between the window's edges.
 
-They are read at both edges of the window.
-
-Fields and units are from nvml.h. PCIe traffic is in bytes, and its counter can wrap. NVLink traffic is in KiB; the
-scope UINT_MAX means all links, and 0 would mean the first link alone. Throttling is in nanoseconds. The newer ids of
-thermal and power-brake slowdown are not used, because drivers of CUDA 12 and 13 give 251-253 and 269-271 different
-meanings.
+Units are from nvml.h: bytes for PCIe traffic, whose counter can wrap, KiB for NVLink, nanoseconds for throttling. The
+scope UINT_MAX means all NVLinks, and 0 would mean the first link alone. The newer ids of thermal and power-brake
+slowdown are not used: drivers of CUDA 12 and 13 give 251-253 and 269-271 different meanings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +25,6 @@ LEAST_ENERGY_WINDOW_S, ADVISED_WINDOW_S = 1.0, 2.0
 
 @dataclass(frozen=True)
 class NvmlField:
-    """A field of nvmlDeviceGetFieldValues: its id and its scope."""
-
     id: int
     scope: int = 0
 
@@ -51,11 +46,11 @@ _FIELDS = {**TRAFFIC, **THROTTLING}
 _ENERGY = "energy"
 
 CounterStates = Mapping[str, CounterState | str]
-"""The counters by name. One that the GPU does not offer is a str with the reason."""
+"""Counters by name, or the reason for one that the GPU does not offer."""
 
 
 def read_counters(gpu: Gpu) -> CounterStates:
-    """Read all counters now, in two calls of NVML. Raises LostGpuError."""
+    """All counters now, in two calls of NVML; raises LostGpuError."""
     try:
         found = dict(zip(_FIELDS, _fields(gpu, list(_FIELDS.values())), strict=True))
     except NotOfferedError as error:
@@ -79,10 +74,9 @@ def _fields(gpu: Gpu, fields: Sequence[NvmlField]) -> list[CounterState | str]:
 
 
 def growth(before: CounterState | str, after: CounterState | str, most: float) -> int:
-    """Return the growth of a counter, which may have wrapped once.
+    """The growth of a counter, which may have wrapped once, at most `most`.
 
-    `most` is the largest possible growth. Raises NotOfferedError if the counter may have wrapped more than once, or if
-    it grew by more than `most`, because then it counts something else.
+    Raises NotOfferedError if it may have wrapped twice, or grew by more: then it counts something else.
     """
     if not (isinstance(before, CounterState) and isinstance(after, CounterState)):
         raise NotOfferedError(str(before if isinstance(before, str) else after))
@@ -98,14 +92,14 @@ def growth(before: CounterState | str, after: CounterState | str, most: float) -
 
 
 def traffic_bytes(name: str, before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """Return the bytes in the window of one of `TRAFFIC`. Raises NotOfferedError as `growth` does."""
+    """Bytes of one of `TRAFFIC` in the window. Raises NotOfferedError as `growth` does."""
     unit_bytes = 1024 if name.startswith("nvlink") else 1
     most = _MOST_BYTES_PER_S[name.partition("_")[0]] * window_s / unit_bytes
     return Reading(value=unit_bytes * growth(before[name], after[name], most), source="counter")
 
 
 def energy_j(before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """Return the energy in the window, in joules.
+    """Joules in the window.
 
     Raises NotOfferedError as `growth` does, and if the window is too short or the counter did not change.
     """
@@ -122,9 +116,9 @@ def energy_j(before: CounterStates, after: CounterStates, window_s: float) -> Re
 
 
 def throttled_s(cause: str, before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """Return the seconds in the window for which one of `THROTTLING` held the clocks down.
+    """The seconds for which one of `THROTTLING` held the clocks down.
 
-    Raises NotOfferedError as `growth` does: a time above the window's was counted in another unit than nanoseconds.
+    Raises NotOfferedError as `growth` does: a time above the window's was counted in another unit.
     """
     most_ns = 1e9 * (window_s + _REFRESH_S)
     return Reading(value=growth(before[cause], after[cause], most_ns) / 1e9)

@@ -1,12 +1,10 @@
-"""Telemetry of GPUs over the sampled window.
+"""Telemetry of GPUs over the sampled window, in which nothing is polled.
 
     begin   counters, GPM sample | the window: steps and nothing else | GPM sample, counters, driver's samples   end
 
-The measuring process reads at both edges of the window and polls nothing in between. The driver takes samples into ring
-buffers by itself; they are read once, after the window. A GPU that is lost meanwhile raises LostGpuError. A metric that
-a GPU refuses, by lack of permission or of hardware, is a reading with the reason.
+The driver takes samples into ring buffers by itself; they are read once, after the window.
 
-GPM, the hardware counters of Hopper and newer GPUs: averages between two samples.
+GPM, the hardware counters of Hopper and newer GPUs, gives averages between two samples.
 """
 
 import time
@@ -25,14 +23,14 @@ from dpbench.measure.gpu.nvml_counters import THROTTLING, TRAFFIC, energy_j, rea
 from dpbench.records.readings import DeviceTelemetry, Reading
 
 LEAST_WINDOW_S = 0.1
-"""The counters are refreshed this often, so two samples must be further apart (nvml.h, nvmlGpmSampleGet)."""
+"""The counters are refreshed this often (nvml.h, nvmlGpmSampleGet)."""
 
 GpmSample = Any
-"""A buffer of NVML, or a str with the reason why GPM cannot be read."""
+"""A buffer of NVML, or the reason why GPM cannot be read."""
 
 
 def take_sample(gpu: Gpu) -> GpmSample:
-    """Return a sample, to be passed to `averages`, or the reason why there is none. Raises LostGpuError."""
+    """A sample for `averages`, or the reason for none; raises LostGpuError."""
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
             return "this GPU has no GPM; Hopper and newer GPUs have it"
@@ -47,7 +45,7 @@ def take_sample(gpu: Gpu) -> GpmSample:
 
 
 def averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
-    """Return each metric's average between two samples, and free the samples. Raises LostGpuError."""
+    """Each metric's average between two samples, which are freed; raises LostGpuError."""
     try:
         return _averages(before, after, metrics, window_s)
     except NotOfferedError as error:
@@ -97,9 +95,9 @@ _GPM_METRICS = (_SM_BUSY, _DRAM_BANDWIDTH, *_GPM_MIB_PER_S.values())
 
 
 class Telemetry:
-    """Readings at both edges of one window. Call `begin` and `end` once, with all devices idle.
+    """Call `begin` and `end` once, with all devices idle.
 
-    `watches` has each device's watch, or the reason why it has none.
+    `watches` has each device's watch, or the reason for none.
     """
 
     def __init__(self, watches: Mapping[str, "Watch | str"]) -> None:
@@ -111,7 +109,7 @@ class Telemetry:
                 watch.begin()
 
     def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
-        """Return each device's telemetry over the window of `steps` steps, or the reason for none."""
+        """Each device's telemetry over the window, or the reason for none."""
         for watch in self.watches.values():
             if not isinstance(watch, str):
                 watch.end()
@@ -122,7 +120,6 @@ class Telemetry:
 
 
 def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
-    """Return the telemetry of the devices."""
     names, uuids = dict.fromkeys(map(str, devices)), uuids_of(devices)
     reason = "there is telemetry of NVIDIA's GPUs alone"
     if uuids:
@@ -135,9 +132,9 @@ def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
 
 
 def nvml_telemetry(uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> Telemetry:
-    """Return the telemetry of NVIDIA GPUs. NVML must have been started.
+    """`uuids` has bare UUIDs by torch's names; NVML must have been started.
 
-    `uuids` has bare UUIDs by torch's names. `now` returns the seconds since 1970, the clock of the driver's samples.
+    `now` returns the seconds since 1970, as the driver's samples have.
     """
     watches: dict[str, Watch | str] = {}
     for device, uuid in uuids.items():
@@ -149,8 +146,6 @@ def nvml_telemetry(uuids: Mapping[str, str], now: Callable[[], float] = time.tim
 
 
 class Watch:
-    """The readings of one GPU at both edges of one window."""
-
     def __init__(self, gpu: Gpu, now: Callable[[], float]) -> None:
         self._gpu, self._now = gpu, now
 
@@ -185,7 +180,6 @@ class Watch:
         )
 
     def _traffic(self, name: str, gpm: Mapping[int, Reading]) -> Reading:
-        """Return the traffic by the counter, or by GPM's rate if the counter has no value."""
         window_s = self._end_s - self._begin_s
         counted = reading(traffic_bytes, name, self._before, self._after, window_s)
         rate = gpm[_GPM_MIB_PER_S[name]]
@@ -199,9 +193,9 @@ class Watch:
         return reading(mean_of_samples, self._gpu, kind, self._begin_s, self._end_s, unit)
 
     def _clock(self, samples: int, clock: int) -> Reading:
-        """Return the mean of the driver's samples, or the clock at the end of the window.
+        """The mean of the driver's samples, or without any the clock at the end of the window.
 
-        Without samples the clock at the end is close: it drops only some time after the work.
+        It is close: it drops only some time after the work.
         """
         mean = self._samples(samples)
         return mean if mean.value is not None else reading(_clock_now, self._gpu, clock)
@@ -216,12 +210,11 @@ def _per_step(total: Reading, steps: int) -> Reading:
 
 
 def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
-    """Return the mean of the driver's samples between two moments, times `unit`.
+    """The mean of the driver's samples between two moments, times `unit`.
 
-    The moments are in seconds since 1970. A sample stands for the time since the sample before it, so the first one
-    covers time before the window, and is dropped. The driver's buffer has a fixed length, so it may hold the end of a
-    long window only. The reading's span goes from the first to the last sample. Raises NotOfferedError if fewer than
-    two samples fall into the window.
+    The moments are in seconds since 1970. A sample stands for the time since the one before it, so the first one is
+    dropped. The driver's buffer may hold the end of a long window only, so the reading's span is that of its samples.
+    Raises NotOfferedError if fewer than two samples fall into the window.
     """
     value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
     inside = sorted((sample for sample in samples if sample.timeStamp <= end_s * 1e6), key=lambda each: each.timeStamp)

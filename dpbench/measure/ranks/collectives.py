@@ -1,7 +1,6 @@
-"""How long the collectives of a step are under way, and how much of that is hidden behind the rank's own operators.
+"""How long a step's collectives are under way, and how much of that is hidden behind the rank's own operators.
 
-Both come from torch's profiler, in extra steps after the timed ones. The profiler slows the host, so these steps are
-longer than the timed ones.
+Both come from torch's profiler, in slower steps after the timed ones.
 
     collectives   a collective runs: from its start in this rank to its end, a wait for slower ranks included
     hidden        the part of it in which an operator of this rank ran at the same time
@@ -10,8 +9,8 @@ longer than the timed ones.
                   collectives      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒        collectives: all of ▒
                   hidden           ▒  ▒▒▒▒▒▒▒▒▒▒      ▒▒
 
-On CPU lanes gloo's threads run the collectives; `aten` operators of the other threads are the rank's own. The time in
-gloo's queue does not count. On GPUs both are kernels, and NCCL's have its name.
+On CPU lanes gloo's threads run the collectives; the rank's own are `aten` operators of other threads. Time in gloo's
+queue does not count. On GPUs both are kernels, and NCCL's have its name.
 """
 
 import time
@@ -29,15 +28,15 @@ COLLECTIVES = ("collectives", "hidden")
 _MOST_STEPS = 3
 _US_PER_S = 1e6
 _LAST_EVENT_S = 0.01
-"""A thread of gloo may end its last event after the step. The profiler of torch 2.11 then loses it."""
+"""A thread of gloo may end its last event after the step; torch 2.11's profiler then loses it."""
 Span = tuple[float, float]
 """Begin and end, in microseconds."""
 
 
 def collectives_of(session: Session, steps: int) -> dict[str, float | str]:
-    """Return for each of `COLLECTIVES` its seconds in a step, or the reason why it has none.
+    """For each of `COLLECTIVES` its seconds in a step, the median over three steps at most, or the reason for none.
 
-    The seconds are the median over `steps` more steps of the session, three at most. All ranks must call this.
+    All ranks must call this.
     """
     devices = session.placement.devices
     idle, is_cpu = make_clock(devices), devices[0].type == "cpu"
@@ -57,7 +56,6 @@ def collectives_of(session: Session, steps: int) -> dict[str, float | str]:
 
 
 def _spans_on_cpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
-    """Return the spans of collectives and of operators, among the events of a profile."""
     found = [(event.name, event.thread, (event.time_range.start, event.time_range.end)) for event in events]
     gloos = {thread for name, thread, _ in found if name.startswith("gloo:")}
     collectives = [span for name, _, span in found if name.startswith("gloo:")]
@@ -75,7 +73,7 @@ def _spans_on_gpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
 
 
 def overlap(collectives: Sequence[Span], operators: Sequence[Span]) -> tuple[float, float]:
-    """Return how long any collective runs, and how long one does while an operator runs. Pure."""
+    """How long any collective runs, and how long one does while an operator runs."""
     one, other = _union(collectives), _union(operators)
     under_way, hidden = sum(end - begin for begin, end in one), 0.0
     place = 0
@@ -90,7 +88,6 @@ def overlap(collectives: Sequence[Span], operators: Sequence[Span]) -> tuple[flo
 
 
 def _union(spans: Sequence[Span]) -> list[Span]:
-    """Return the same time as spans that do not overlap, in order."""
     merged: list[Span] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:

@@ -4,7 +4,7 @@
                  │
         ops of c10d, for CPU ──> this module's kernel ──> the kernel that was there ──> gloo
 
-All ways to a process group go through these operators, in each thread. So the kernel sees every collective.
+All ways to a process group go through these operators, in each thread.
 
 A collective is exposed if the rank computes nothing between its issue and the moment when its result is needed. The
 rank needs it at `Work.wait`, or when an operator touches its tensors, whichever comes first. Two exceptions:
@@ -64,7 +64,7 @@ _OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "recv_": ("recv", "recv", None),
     "recv_any_source_": ("recv", "recv_anysource", None),
 }
-"""Each operator of c10d: its name here, and the backend's method with the class of its options."""
+"""The name here, and the backend's method with the class of its options, by operator of c10d."""
 _OF_LISTS = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_")
 """Operators whose own method Python does not have."""
 _OPTIONS = {
@@ -75,10 +75,9 @@ _OPTIONS = {
     "timeout": "timeout",
     "device_ids": "device_ids",
 }
-"""The fields of the options by the names of the operators' arguments."""
 _BARRIER, _ROOTED = "barrier", ("gather", "scatter")
 _ALIGNED_BYTES = 16
-"""gloo and NCCL move whole vectors of 16 bytes fast. A payload of another size takes a slow path."""
+"""gloo and NCCL move whole vectors of 16 bytes fast; other payloads take a slow path."""
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _TORCH, _DPBENCH = (
     os.path.join(path, "") for path in (os.path.dirname(torch.__file__), sys.modules["dpbench"].__path__[0])
@@ -91,13 +90,13 @@ _ENGINE = f"{_TORCH}autograd/graph.py"
 
 
 def is_of_user(file: str) -> bool:
-    """Whether a frame's file is neither torch's, nor dpbench's, nor Python's own, nor an installed package's."""
+    """Whether a frame's file is neither torch's, dpbench's, Python's nor an installed package's."""
     return not file.startswith((_TORCH, _DPBENCH, _STDLIB, "<")) and not any(name in file for name in _PACKAGES)
 
 
 @dataclass(eq=False)
 class _Pending:
-    """A collective whose result is not needed yet. `storages` are those of its tensors."""
+    """`storages` are those of the collective's tensors; its result is not needed yet."""
 
     steps: int
     issue: Issue
@@ -110,7 +109,7 @@ class _Pending:
 
 @dataclass
 class _Stack:
-    """Who called: the user's line, who issued on its behalf, and the object collective that it is part of."""
+    """The user's line, who issued on its behalf, and the object collective around it."""
 
     place: Place = field(default_factory=lambda: Place(file="?", line=0, function="a thread of torch"))
     issuer: str = "c++"
@@ -118,7 +117,7 @@ class _Stack:
 
 
 class Issues(TorchDispatchMode):
-    """Within the block, keep what this process issues. After `steps` steps of its optimizers, call `enough`."""
+    """Call `enough` after `steps` steps of this process's optimizers."""
 
     def __init__(self, steps: int, enough: Callable[[], object]) -> None:
         super().__init__()
@@ -149,14 +148,12 @@ class Issues(TorchDispatchMode):
         self._stack.close()
 
     def issued(self) -> RankIssues:
-        """Return what was issued until now."""
         self._need(list(self._pending))
         *steps, after = (_with_counts(found) for found in self._taken)
         return RankIssues(setup=_with_counts(self._setup), steps=tuple(steps), after=after)
 
     @property
     def steps(self) -> int:
-        """The number of steps that are over."""
         return len(self._taken) - 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -193,7 +190,6 @@ class Issues(TorchDispatchMode):
         return pending.work
 
     def _touch(self, arguments: Any, library: str = "") -> None:
-        """Need the collectives whose tensors are among these arguments."""
         if not self._pending:
             return
         storages = set(map(_storage, _tensors(arguments)))
@@ -272,7 +268,6 @@ class Issues(TorchDispatchMode):
 
 @contextmanager
 def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    """Within the block, calls of this function are calls of `around`, with the function as its first argument."""
     before = getattr(owner, name)
     setattr(owner, name, lambda *args, **kwargs: around(before, *args, **kwargs))
     try:
@@ -283,7 +278,6 @@ def _patched(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None
 
 @contextmanager
 def _patched_kernels(issue: Callable[..., Any]) -> Iterator[None]:
-    """Within the block, each collective on the CPU calls `issue`."""
     library = Library("c10d", "IMPL")
     for name in _OPERATORS:
         library.impl(name, partial(_collective, issue, name), "CPU")
@@ -294,10 +288,9 @@ def _patched_kernels(issue: Callable[..., Any]) -> Iterator[None]:
 
 
 def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-    """Issue a collective as its kernel in C++ would: by the backend's method.
+    """Issue a collective by the backend's method, which releases the interpreter's lock.
 
-    The method releases the interpreter's lock. Calling the kernel would not, and a thread of gloo may wait for that
-    lock while it holds the lock of gloo's queue.
+    The kernel in C++ would not, and a thread of gloo may wait for that lock while it holds that of gloo's queue.
     """
     kind, method, options = _OPERATORS[name]
     schema = getattr(torch.ops.c10d, name).default._schema
@@ -312,7 +305,7 @@ def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any)
 
 
 def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
-    """Call a method for each pair of tensors, and return the last work when the others are done."""
+    """Call a method for each pair of tensors; return the last work when the others are done."""
     *others, last = (method(output, own, options) for output, own in zip(outputs, inputs, strict=True))
     for work in others:
         work.wait()
@@ -320,7 +313,7 @@ def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: 
 
 
 def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
-    """Return the arguments of a backend's method. A time-out of -1 ms means the backend's own."""
+    """Arguments of a backend's method; a time-out of -1 ms means the backend's own."""
     if kind == _BARRIER:
         given.pop("tensor", None)
         if options is None:
@@ -351,14 +344,13 @@ def _tensors(arguments: Any) -> list[torch.Tensor]:
 
 
 def _storage(tensor: Any) -> int:
-    """Return what tensors of the same memory share. The memory of a DTensor or of an awaited tensor is that inside."""
+    """A key of the tensor's memory; of a DTensor or an awaited tensor, of that inside."""
     for inside in ("_local_tensor", "elem"):
         tensor = getattr(tensor, inside, tensor)
     return int(tensor.untyped_storage()._cdata)
 
 
 def _frames() -> Iterator[tuple[str, FrameType]]:
-    """Yield the frames of this thread, the innermost first, without those of dpbench."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -368,7 +360,7 @@ def _frames() -> Iterator[tuple[str, FrameType]]:
 
 
 def _library() -> str:
-    """Return ``fsdp`` or ``hook`` if the current operator is one of FSDP2 or of a hook of DDP, else nothing."""
+    """``fsdp`` or ``hook`` if one of these issued the current operator, else nothing."""
     for file, _ in _frames():
         if file.startswith(_FSDP):
             return "fsdp"

@@ -1,4 +1,4 @@
-"""The operators, FLOPs and collectives of one rank, with one process per device."""
+"""Operators, FLOPs and collectives of one rank."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,7 @@ class _Tally:
 
 
 class RankCounts(TorchDispatchMode):
-    """Within the block, count the operators of this thread by phase.
-
-    On the CPU the backward runs in this thread too.
-    """
+    """Counts by phase, in this thread; on the CPU the backward runs here too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +48,7 @@ class RankCounts(TorchDispatchMode):
         return result
 
     def by_phase(self) -> dict[Phase, PhaseCounts]:
-        """Return the counters of each phase. A collective's bytes are those of the tensors it is called with."""
+        """A collective's bytes are those of the tensors it is called with."""
         return {
             phase: PhaseCounts(
                 operators=tally.operators,
@@ -69,8 +66,7 @@ class RankCounts(TorchDispatchMode):
 def waiting_all_reduces() -> Iterator[None]:
     """Within the block, `torch.distributed.all_reduce` returns when it is done.
 
-    A communication hook's own operators follow its all-reduce. Without this block they run in this thread or in gloo's,
-    whichever comes first, and only those of this thread are counted.
+    Otherwise a hook's operators after it run in this thread or in gloo's, and only this thread's are counted.
     """
     all_reduce = dist.all_reduce
 
@@ -88,9 +84,9 @@ def waiting_all_reduces() -> Iterator[None]:
 
 
 def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:
-    """Return the operators and FLOPs of all ranks together.
+    """Operators and FLOPs of all ranks together; a collective counts once.
 
-    A collective of all ranks counts once. Pure. Raises RuntimeError if the ranks made different collectives.
+    Raises RuntimeError if the ranks made different collectives.
     """
     totals = {}
     for phase, first in ranks[0].items():

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Team:
-    """The ranks that take each step together; here, one process for all devices. The record is that of rank 0."""
+    """One process for all devices; the record is that of rank 0."""
 
     rank, size = 0, 1
 
@@ -17,19 +17,16 @@ class Team:
         """Wait until all ranks have called this."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        """Return the slowest step time, its distance from the fastest's, and the longest elapsed time, in seconds."""
+        """Seconds: the slowest step, its distance from the fastest, and the longest elapsed time."""
         return step_s, 0.0, elapsed_s
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all ranks, in the order of the ranks."""
+        """The values of all ranks, by rank."""
         return [value]
 
 
 class Ranks(Team):
-    """One process per device.
-
-    The processes communicate by gloo on the host, whichever backend reduces the gradients.
-    """
+    """One process per device, which communicate by gloo on the host, whatever backend reduces the gradients."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

@@ -1,7 +1,6 @@
 """The programs that child processes run.
 
-They may import torch; the parent starts them and never imports them. Each program reads one JSON message from stdin,
-writes one to its record pipe and dies with its parent.
+The parent starts them and never imports them, so they may import torch.
 
     worker.py          measure one case in one round
     ranks.py           start the other ranks of a case with one process per device, and connect them

@@ -1,6 +1,4 @@
-"""The child that says what the wrapper's policy "auto" takes on described machines: the wrapper's own rules decide.
-
-An AutoRequest comes on stdin, and AutoChoices go to the record pipe.
+"""What the wrapper's policy "auto" takes on described machines, by the wrapper's own rules.
 
 python -m dpbench.processes.child.auto_choice --record-fd N --parent-pid P
 """
@@ -23,7 +21,6 @@ def respond(text: str) -> AutoChoices:
 
 
 def choice_on(machine: DescribedLinks) -> AutoChoice:
-    """Return the choice for one lane on each device of a machine."""
     devices = [torch.device("cuda", i) for i in range(machine.devices)]
     links = links_on(machine)
     return AutoChoice(
@@ -32,9 +29,9 @@ def choice_on(machine: DescribedLinks) -> AutoChoice:
 
 
 def links_on(machine: DescribedLinks) -> Links:
-    """Return what the wrapper's probe would find: peers, their rates, and the seconds of a bucket on each route.
+    """What the wrapper's probe would find: peers, their rates, and the seconds of a bucket on each route.
 
-    NCCL is no candidate, because the wrapper on route "nccl" has no projection.
+    NCCL is no candidate, because it has no projection.
     """
     names = {(source, destination): links for source, destination, links in machine.hops}
     rates = [
@@ -51,7 +48,6 @@ def links_on(machine: DescribedLinks) -> Links:
 
 
 def _phase_s(machine: DescribedLinks, copies: Sequence[Sequence[str]]) -> float:
-    """Return the seconds until copies that start together have ended: those of the busiest link."""
     sent = Counter(name for names in copies for name in names)
     busy_s = []
     for name, count in sent.items():

@@ -1,4 +1,4 @@
-"""A borrowed benchmark in a fork: tried, counted, or as a side of a gate's round. The fork's parent imports no torch.
+"""A borrowed benchmark in a fork: tried, counted, or as a side of a gate's round.
 
 coordinator (lockstep.py)                             side
   │ <──── {"steps_s": [0.006], "number": 40} ───────    ready; a step is a sample of `number` calls with its set-up
@@ -33,7 +33,7 @@ _NEEDED = {"asv": "asv", "pytest": "pytest_benchmark"}
 
 
 def preload(suites: set[str]) -> None:
-    """Import the frameworks, so that forks need not. A missing one is reported by the forks."""
+    """Import the frameworks, so that forks need not; forks report a missing one."""
     with loading(), suppress(ImportError):
         for module in (module for suite in suites for module in _PRELOADED[suite]):
             import_module(module)
@@ -41,7 +41,7 @@ def preload(suites: set[str]) -> None:
 
 @contextmanager
 def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Iterator[None]:
-    """In the block, the commit's packages are imported from its folder, and the current folder is a new one."""
+    """Import the commit's packages from its folder within the block, in a new current folder."""
     if find_spec(_NEEDED[suite]) is None:
         raise BorrowedError(f"{_NEEDED[suite]} is not installed; allowed: pip install 'torch-dpbench[suites]'")
     built = built_of(folder)
@@ -54,7 +54,7 @@ def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Ite
 
 
 def lend(workload: str, folder: Path, use: Use, probe: Probe | None = None) -> None:
-    """Lend the benchmark of the commit in `folder` to `use`, inside `commit_imported`. Raises BorrowedError."""
+    """Call it inside `commit_imported`; raises BorrowedError."""
     suite, name = borrowed(workload) or ("", workload)
     if suite == "asv":
         from dpbench.measure.borrowed.asv_suite import lend_asv
@@ -67,7 +67,6 @@ def lend(workload: str, folder: Path, use: Use, probe: Probe | None = None) -> N
 
 
 def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    """Be a side of a gate's round."""
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
     ballast = shifted_heap()  # noqa: F841  # held until the end
@@ -95,7 +94,7 @@ def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) 
 
 
 def count_borrowed(job: CountJob) -> CountRecord:
-    """Return the record of one call, or of the value that the benchmark tracks. It is skipped if it fails."""
+    """The record of one call, or of a tracked value; skipped if it fails."""
     from dpbench.measure.borrowed.examine import count_call
 
     folder, probe = Path(job.folder or "."), Probe()

@@ -2,7 +2,7 @@
 
     python -m dpbench.processes.child.compile --record-fd N --parent-pid P
 
-It can write in this folder only, because a link of the commit may lead out of it. A file that has a fault is left out.
+It can write in this folder only: a link of the commit may lead out of it. Files with faults are left out.
 """
 
 import compileall

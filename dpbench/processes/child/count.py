@@ -6,8 +6,8 @@ parent ──launches──> this process: imports torch once, and uses it for n
                         ├──forks──> count_case    one fork for each case, as many at a time as there are cores
                         └──forks──> count_case
 
-Importing torch takes longer than counting. A fork of a process with one thread is as good as a fresh process, and the
-counts are equal each time. The parent sets the environment that keeps this process at one thread (`count_all.py`).
+A fork of a process with one thread is as good as a fresh process, and importing torch takes longer than counting. The
+parent sets the environment that keeps this process at one thread (`count_all.py`).
 """
 
 import gc
@@ -63,7 +63,7 @@ def respond(text: str) -> CountRecords:
 
 @dataclass(frozen=True)
 class _Fork:
-    """A process that counts the job of this `index`. It writes its record and its output to two files in memory."""
+    """It writes its record and its output to two files in memory."""
 
     index: int
     job: CountJob
@@ -102,7 +102,7 @@ def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
 
 
 def _next_to_end(running: list[_Fork], timeout_s: float) -> tuple[_Fork, float | None]:
-    """Remove a fork that ended from `running`, or kill the first if it is late. Return it, and the limit if late.
+    """Remove a fork that ended, or kill the first if it is late; return it, and the limit if late.
 
     A fork's own alarm would not do: the counted code can switch it off.
     """
@@ -145,11 +145,10 @@ def _end_of(fd: int, most_bytes: int) -> bytes:
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:
-    """Return the record of the case, counted by this process, or by a team of ranks.
+    """Counted by this process, as the rank of `rendezvous` or alone.
 
-    This process is used once, because torch keeps the simulated devices registered until it ends. `rendezvous` says
-    which rank it is; None means rank 0. A case that cannot be counted gives a skipped
-    record with the reason, or a crashed one if the variant is the user's. Other failures raise.
+    Use the process once: torch keeps the simulated devices registered until it ends. A case that cannot be counted
+    gives a skipped record, or a crashed one if the variant is the user's; other failures raise.
     """
     if borrowed(job.case.workload) is not None:
         return count_borrowed(job)
@@ -163,7 +162,6 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
 
 def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
-    """Raise WorkloadError for a case that cannot be counted."""
     from dpbench.measure.count_step import Extras, count
     from dpbench.measure.environment import read_environment
     from dpbench.variants.registry import variant_of
@@ -208,7 +206,6 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
 
 
 def _start_simulator(job: CountJob) -> str | None:
-    """Start the simulator if the case has simulated devices. Return the reason if it cannot start, else None."""
     indices = [int(device.partition(":")[2]) for device in job.case.devices if device.startswith("sim:")]
     if not indices:
         return None

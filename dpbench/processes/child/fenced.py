@@ -1,8 +1,8 @@
-"""Run a command of a commit behind the fence, such as its build.
+"""Run a commit's command, such as its build, behind the fence.
 
     python -m dpbench.processes.child.fenced FOLDER ... -- COMMAND ...
 
-The command may write in these folders and in a scratch folder of its own.
+It may write in these folders and in a scratch folder of its own.
 """
 
 import os

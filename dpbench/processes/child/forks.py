@@ -26,20 +26,18 @@ from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 
 Block = tuple[float, ...]
-"""The seconds of the steps of one block."""
 _TEAR_DOWN_S = 2.0
 Serve = Callable[[socket, int], object]
-"""What a side does: it gets its end of the pipe and the pid of this process."""
 
 _MOST_BYTES = 1 << 18
-"""More than the kernel lets a side send at once. Of a longer message the rest is dropped."""
+"""More than the kernel lets a side send at once; the rest of a longer message is dropped."""
 _REASON_CHARACTERS = 1000
 _GRACE_S = 1.0
-"""A side that closes its pipe ends within this time, or it did so on purpose."""
+"""A side that has closed its pipe ends within this time, or closed it on purpose."""
 
 
 class SideError(Exception):
-    """A side failed, with its outcome and the reason."""
+    """The outcome of a side that failed, and the reason."""
 
     def __init__(self, side: SideName, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
@@ -48,10 +46,7 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Fork:
-    """A side's process, and this process' end of the pipe to it.
-
-    `ended` is a descriptor of the process, and `waited_s` returns both processes' waits for a core, in seconds.
-    """
+    """`ended` is a descriptor of the process; `waited_s` returns both processes' waits for a core, in seconds."""
 
     name: SideName
     pid: int
@@ -62,9 +57,9 @@ class Fork:
     limit_s: float
 
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
-        """Return the seconds of the steps that the side reports, and those of this process' own clock for all of them.
+        """The steps' seconds by the side, and by this process's clock for all of them.
 
-        Both leave out waits for a core, but not those for processes that the side has started. Raises SideError.
+        Both leave out waits for a core, but not for processes that the side has started. Raises SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
@@ -78,20 +73,22 @@ class Fork:
         return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
 
     def settle(self, way: str = "") -> str:
-        """Let the side use up its scheme's trials, and return the way that they chose: `way`, or by their times."""
+        """Use up the scheme's trials, so that they choose `way`, or by their times if it is empty; return the
+        choice.
+        """
         self._ask({"steps": 0, "number": 1, "way": way})
         return self._report(self._message(), 1).way
 
     def helpers_s(self) -> float:
-        """Return the CPU seconds of all processes that sides have started. The other sides sleep in a block."""
+        """CPU seconds of all processes that sides have started; the other sides sleep in a block."""
         return descendants_s(os.getpid()) - process_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
-        """Return the side's next report, which must have so many times. Raises SideError."""
+        """The side's next report; raises SideError unless it has so many times."""
         return self._report(self._message(), times)
 
     def end(self) -> None:
-        """Let the side tear its step down. Raises SideError if that fails, as the end of a borrowed test may."""
+        """Raises SideError if the side's tear-down fails, as a borrowed test's end may."""
         with suppress(OSError):  # the side has ended
             self.pipe.shutdown(SHUT_WR)
         wait([self.pipe, self.ended], _TEAR_DOWN_S)
@@ -142,10 +139,10 @@ class Fork:
 def forked(
     name: SideName, serve: Serve, timeout_s: float, *, keep: Sequence[int] = (), folders: Sequence[Path] = ()
 ) -> Iterator[Fork]:
-    """Run a side in a process of its own, behind the fence.
+    """Run a side in a fork behind the fence.
 
-    `keep` are descriptors that it keeps, and `folders` those in which it may write too. At the end of the block it may
-    tear its step down, and is killed then.
+    `keep` are descriptors that it keeps, `folders` those in which it may write too. At the end of the block it may tear
+    its step down, and is then killed.
     """
     adopt_orphans()
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part

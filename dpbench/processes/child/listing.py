@@ -55,7 +55,6 @@ def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
 
 
 def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeout_s: float) -> Answer:
-    """Return what `work` returns in a fork, which writes it to a file in memory. Raises SideError."""
     parent = os.getpid()
     with os.fdopen(os.memfd_create("answer"), "wb+", 0) as file:
 
@@ -109,7 +108,7 @@ def _found(job: ListJob) -> Listing:
 
 
 def is_meant(job: ListJob, name: str) -> bool:
-    """Whether a job means a benchmark: by a regular expression as asv's ``--bench``, by a path, or a name. Pure."""
+    """Whether the job means the name: by a regular expression as asv's ``--bench``, by a path, or a name."""
     if job.pattern and job.suite == "asv":
         return re.search(job.text, name) is not None
     if job.pattern and ("::" not in job.text or name.startswith(f"{job.text}::")):

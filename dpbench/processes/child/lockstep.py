@@ -9,9 +9,9 @@ parent ──launches──> this process: imports torch once a round, if a job 
                         ├──forks──> twin    while the other two sleep
                         └──forks──> head
 
-All sides are pinned to the same cores. They are forks of one process, so they share what differs between processes by
-chance: addresses of libraries, the seed of hashes. Each round is a new process, so no such chance decides all rounds.
-If the three models do not fit into a GPU's memory together, each block runs in a fork of its own.
+All sides are pinned to the same cores. They are forks of one process, so they share what differs by chance: addresses
+of libraries, the seed of hashes. If the three models do not fit into a GPU's memory together, each block runs in a fork
+of its own.
 """
 
 import math
@@ -38,12 +38,12 @@ _FOR_STEPS = "torch._dynamo"
 """torch.optim imports it for the first optimizer."""
 
 _SIDE_S = 3.0
-"""The time of one side's blocks, in seconds, from which a long step gets fewer of them."""
+"""Seconds of one side's blocks, from which a long step gets fewer of them."""
 _LEAST_BLOCKS = 10
 """Blocks of a step that takes over a tenth of `_SIDE_S`."""
 
 _AGREE_SHARE, _AGREE_S = 0.1, 50e-6
-"""Up to this share of a block of base or head, whichever is longer, and these seconds, both clocks agree on head.
+"""Up to this share of the longer block of base or head, and these seconds, both clocks agree on head.
 
 With equal code their difference was 0.36 of that at most, in 126 side-rounds of six benchmarks (2 shared cores, load
 averages of 5 and 9; upper quartile, less that of the other two sides).
@@ -97,16 +97,14 @@ def _round(job: LockstepJob) -> LockstepRound:
 
 
 TakeBlock = Callable[[SideName, int], tuple[Block, float]]
-"""Lets one side take a number of steps. Returns what `Fork.take` does."""
 
 
 def _alternate(
     job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
 ) -> tuple[dict[SideName, tuple[Block, ...]], str | None]:
-    """Return each side's blocks, and a note if head's were lengthened.
+    """Each side's blocks, in random order, and a note if head's were lengthened.
 
-    In each block the sides run once, in random order. `opened` yields the seconds of a step and a function that takes a
-    block.
+    `opened` yields the seconds of a step and a function that takes a block.
     """
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
@@ -128,16 +126,15 @@ def _alternate(
 def with_work_between(
     times_s: Mapping[SideName, Sequence[Block]], outsides_s: Mapping[SideName, Sequence[float]]
 ) -> tuple[list[Block], str | None]:
-    """Return head's blocks, lengthened if much of a block is between its steps, and a note that says so. Pure.
+    """Head's blocks, lengthened if much of a block is between its steps, and a note that says so.
 
-    Threads that a step leaves behind run between the steps, while the clock is read. That is work of the step:
+    Threads that a step leaves behind run between the steps, and are work of the step:
 
         step's own clock   ├── step ──┤      ├── step ──┤
         outside clock    ├──────────────── block ─────────────┤
 
-    `outsides_s` has this process' own times of the blocks. They are longer by the way there and back and by what is
-    done between steps. Base and its twin show how long that takes. The upper quartile decides, so a few disturbed
-    blocks do not count. Fewer than four blocks have no quartile.
+    `outsides_s` has this process's own times of the blocks. Base and its twin show how long requests and work between
+    steps take. The upper quartile decides, so a few disturbed blocks do not count; fewer than four have none.
     """
     heads = list(times_s[SideName.HEAD])
     between_s = {
@@ -163,13 +160,12 @@ def _upper_quartile(values: Sequence[float]) -> float:
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:
-    """Return the number of blocks: fewer if a step is long, so that a round stays short."""
+    """The number of blocks: fewer if a step is long, so that a round stays short."""
     return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
 
 
 @contextmanager
 def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
-    """Keep one process for each side. Yield the first side's step time."""
     with ExitStack() as stack:
         forks = {name: stack.enter_context(_forked(job, name)) for name in job.sides}
         ready = [fork.receive() for fork in forks.values()]
@@ -183,8 +179,6 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
 
 @contextmanager
 def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
-    """Start a process for each block, and end it before the next block begins."""
-
     def take_block(name: SideName, steps: int) -> tuple[Block, float]:
         with _forked(job, name) as fork:
             fork.receive()
@@ -198,7 +192,7 @@ def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
 
 
 def _settle(job: LockstepJob, fork: Fork, way: str = "") -> str:
-    """Let a scheme that chooses its dispatch do so, and return the choice: base's `way`, or the faster one for base."""
+    """Let a scheme that chooses its dispatch take base's `way`, or the faster one for base; return it."""
     return fork.settle(way) if job.case.variant.chooses_dispatch else ""
 
 

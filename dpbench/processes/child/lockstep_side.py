@@ -1,4 +1,4 @@
-"""One side of a gate's round that holds one commit's step of a workload: a fork, see serving.py."""
+"""One side of a gate's round, with one commit's step of a workload: a fork, see serving.py."""
 
 import gc
 import os
@@ -32,10 +32,7 @@ TrialsLeft = Callable[[], int | None]
 
 
 def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    """Prepare the side's step, then take a block for each request.
-
-    The side ends when the coordinator closes the pipe. The coordinator kills a side that hangs.
-    """
+    """The side ends when the coordinator closes the pipe; a side that hangs is killed."""
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
     send = sender(pipe)
@@ -54,7 +51,6 @@ def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
 
 
 def failure(error: Exception) -> dict[str, object]:
-    """Return the message for an error before the side is ready: its outcome and the reason."""
     match error:
         case WrongResultError():
             return failed(Outcome.WRONG_RESULT, error)
@@ -67,11 +63,10 @@ def failure(error: Exception) -> dict[str, object]:
 
 
 def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
-    """Return a function that takes a step of the case and returns its seconds, and one that counts the trials left.
+    """Functions that take a step and return its seconds, and that count the trials left.
 
-    The case has one process for all devices. With `checked`, the gradients are compared with the oracle's first. Raises
-    WrongResultError if they differ. The thread count is always the first candidate. If each side chose its own, the
-    sides would differ in that.
+    With `checked`, the gradients are first compared with the oracle's; raises WrongResultError. The thread count is
+    always the first candidate, so that sides do not differ in that.
     """
     variant = variant_of(case.variant)
     if variant.per_rank:
@@ -85,10 +80,8 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
 
 
 def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
-    """Return what `make_step` does.
-
-    The step is warmed up unless the scheme chooses its dispatch, and the process is pinned to the job's cores. If the
-    step fails, send the outcome and the reason, and return None.
+    """Warm up, unless the scheme chooses its dispatch, and pin the process to the job's cores. If the step fails, send
+    the outcome and the reason, and return None.
     """
     use_folder(Path(side.folder))
     try:

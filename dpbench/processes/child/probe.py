@@ -1,7 +1,5 @@
 """The child that reports what this machine has.
 
-A ProbeRequest comes on stdin, and a MachineInfo goes to the record pipe.
-
 python -m dpbench.processes.child.probe --record-fd N --parent-pid P
 """
 
@@ -23,7 +21,7 @@ def respond(text: str) -> MachineInfo:
 
 
 def read_machine(request: ProbeRequest) -> MachineInfo:
-    """Return what this machine has. Failures go into the fields for errors."""
+    """What the machine has; failures go into the fields for errors."""
     nvml_gpus, nvml_error = nvml_names()
     facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:
@@ -53,7 +51,6 @@ def read_machine(request: ProbeRequest) -> MachineInfo:
 
 
 def nvml_names() -> tuple[tuple[str, ...], str | None]:
-    """Return the names of the NVIDIA driver's GPUs, in its order, and an error or None."""
     import pynvml
 
     from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, start
@@ -85,7 +82,7 @@ def _driver_version() -> str | None:
 
 
 def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
-    """Return the accelerators that torch can use, and torch's error if it can use none."""
+    """The accelerators that torch can use, and torch's error if there are none."""
     import torch
 
     with warnings.catch_warnings(record=True) as caught:  # torch warns if the driver is too old
@@ -105,7 +102,7 @@ def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
 
 
 def why_unused() -> str:
-    """Return the likeliest reason why torch sees no GPU although the driver sees one."""
+    """The likeliest reason why torch sees no GPU although the driver does."""
     import torch
 
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -139,7 +136,6 @@ def _workload_errors(request: ProbeRequest) -> dict[str, str | None]:
 
 
 def first_line(error: object) -> str:
-    """Return the first line of the error's text, or its type if the text is empty."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

@@ -1,4 +1,4 @@
-"""What every child does while it imports, and when it ends. Without this, each of the two takes a second longer."""
+"""What every child does while it imports, and when it ends: without this, each takes a second longer."""
 
 import argparse
 import gc
@@ -18,10 +18,7 @@ _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Switch the garbage collector off while modules are imported.
-
-    Imported objects stay alive, so searching them for garbage finds nothing. It takes a quarter of the import time.
-    """
+    """Import without garbage collection, which takes a quarter of the time and finds nothing."""
     gc.disable()
     try:
         yield
@@ -30,9 +27,9 @@ def loading() -> Iterator[None]:
 
 
 def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
-    """Be a child: take the request from stdin, and send the response to the record pipe.
+    """Answer the request from stdin on the record pipe, and die with the parent.
 
-    ``--record-fd N --parent-pid P`` are on the command line. The child dies with its parent.
+    ``--record-fd N --parent-pid P`` are on the command line.
     """
     spec = sys.modules["__main__"].__spec__
     parser = argparse.ArgumentParser(prog=f"python -m {spec.name}" if spec else None)
@@ -44,38 +41,29 @@ def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
 
 
 def send(record_fd: int, text: str) -> NoReturn:
-    """Write the child's response to the record pipe and end this process at once.
-
-    A normal exit would first take down an interpreter that holds torch, which takes time and helps nothing.
-    """
+    """Write to the record pipe and end at once: taking an interpreter with torch down takes time."""
     with os.fdopen(record_fd, "w") as pipe:
         pipe.write(text)
     leave()
 
 
 def leave() -> NoReturn:
-    """End this process with status 0, without the functions registered to run at exit."""
+    """End with status 0, without the functions registered to run at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def shifted_heap() -> list[bytearray]:
-    """Return blocks of random size.
+    """Blocks of random size: while they are held, later tensors lie at random addresses.
 
-    While they are held, all later tensors lie at random addresses. The address of a tensor changes a step's time by
-    percents. Forks of one process allocate alike, so the sides of a gate or the cases of a round would share a memory
-    layout by chance. A case with a name of another length would differ.
+    A tensor's address changes a step's time by percents, and forks of one process allocate alike.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
 
 
 def run_and_exit(work: Callable[[], object]) -> NoReturn:
-    """In a forked process, call `work` and exit.
-
-    The rest of the forking program does not run. The exit status is 0, or 1 with a traceback on stderr if `work`
-    raises.
-    """
+    """In a forked process, call `work` and exit with 0, or with 1 and a traceback if it raises."""
     status = 1
     try:
         work()

@@ -1,4 +1,4 @@
-"""The ranks of a case with one process per device. Rank 0 holds the listening socket of the store that connects them.
+"""The ranks of a case with one process per device.
 
 A counted case: rank 0 forks the others, and they die with it (PDEATHSIG).
 """
@@ -25,9 +25,9 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """How one rank of `size` finds the others: address and port of rank 0's store.
+    """How one rank of `size` finds the others: rank 0's store.
 
-    `listener` is rank 0's open socket. It is None in the other ranks, and if the user's launcher started the ranks.
+    `listener` is rank 0's open socket; None in other ranks, and under the user's launcher.
     """
 
     rank: int
@@ -38,9 +38,9 @@ class Rendezvous:
 
 
 def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
-    """Fork ranks 1 to size-1, each of which calls `work`, and return rank 0's rendezvous.
+    """Fork ranks 1 to size-1, which call `work`; return rank 0's rendezvous.
 
-    If a rank fails, this process prints which one and exits with status 1.
+    If a rank fails, this process names it and exits with status 1.
     """
     listener, parent_pid = socket.create_server((LOOPBACK, 0)), os.getpid()
     port = listener.getsockname()[1]
@@ -57,7 +57,7 @@ def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
 
 
 def _fail_with(pid: int, rank: int) -> None:
-    """Wait for a rank to end. Without this, rank 0 would wait for a dead rank until the time limit."""
+    """End this process if a rank fails: rank 0 would wait for it until the time limit."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
@@ -65,17 +65,14 @@ def _fail_with(pid: int, rank: int) -> None:
 
 
 def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]":
-    """Return a function that takes the devices, one for each rank, and returns the team of all ranks.
-
-    Without a rendezvous the team is this process alone.
-    """
+    """A function from the devices, one for each rank, to the team; without a rendezvous, of this process alone."""
     from dpbench.measure.ranks.team import Team
 
     return (lambda _: Team()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
 def interface_towards(address: str) -> str:
-    """Return the name of this machine's network interface from which packets to `address` leave."""
+    """The network interface from which packets to `address` leave."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
         own = probe.getsockname()[0]
@@ -83,10 +80,7 @@ def interface_towards(address: str) -> str:
 
 
 def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":
-    """Set up torch.distributed between the ranks: nccl for CUDA devices, gloo for CPUs.
-
-    This rank's device becomes the current one.
-    """
+    """Set up torch.distributed: nccl for CUDA devices, gloo for CPUs; this rank's device becomes current."""
     # By default gloo takes the interface of the machine's name, which may not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_towards(rendezvous.address))
     import torch

@@ -2,8 +2,8 @@
 
     python -m dpbench.processes.child.round --requests-fd N --parent-pid P
 
-It runs no operator, asks for no device and imports nothing of the user's: a mere question for devices can forbid CUDA
-in forks, and threads do not survive a fork. Each child has its own POSIX session, output and time limit. For a variant
+It runs no operator, asks for no device and imports nothing of the user's. A question for devices can forbid CUDA in
+forks, and threads do not survive a fork. Each child has its own POSIX session, output and time limit. For a variant
 with one process per device, the ranks are siblings::
 
     parent <──> this process ──forks──> child: worker.py          its record goes to a pipe, then this process
@@ -31,7 +31,6 @@ from dpbench.processes.rounds import EXIT, STOP
 from dpbench.records.record import Outcome, Record
 
 Measure = Callable[[Job, Rendezvous | None], Record]
-"""Measures a job in a child. With one process per device it is called in each rank."""
 
 
 def main() -> None:
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def serve(measure: Measure, requests_fd: int) -> None:
-    """Run a child for each request, and send how it ended. End with the parent's connection."""
+    """Run a child for each request, until the parent's connection ends."""
     gc.collect()
     gc.freeze()  # a collection in a child searches only the objects of the child
     with Connection(requests_fd) as connection:
@@ -73,7 +72,6 @@ def _run(request: RoundRequest, measure: Measure, connection: Connection) -> Exi
 
 @contextmanager
 def _places(request: RoundRequest) -> Iterator[list[Rendezvous | None]]:
-    """Yield a place for each process to fork: None without ranks."""
     size = len(request.job.case.devices)
     if (launched := request.launched) is not None:
         yield [Rendezvous(launched.rank, size, launched.port, launched.address)]

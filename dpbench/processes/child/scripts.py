@@ -7,8 +7,8 @@ parent ──launches──> this process: imports torch once
                         ├──forks──> rank 0: the script under measure/ranks/issues.py
                         └──forks──> rank 1
 
-A rank that has taken its steps sends its record and waits to be killed. If it ended, another rank's last collective
-might fail. A rank that never sends a record is asked for its line by SIGUSR1.
+A rank that has taken its steps waits to be killed: its end might fail another's last collective. A rank that sends no
+record is asked for its line by SIGUSR1.
 """
 
 import faulthandler
@@ -61,15 +61,13 @@ def respond(text: str) -> ScriptRecords:
 
 
 class _Sent(Frozen):
-    """What a rank sends: what it issued, or why that is not known."""
+    """What a rank issued, or why that is not known."""
 
     issued: RankIssues | None = None
     reason: str = "ended without a record"
 
 
 class _Rank(NamedTuple):
-    """A forked rank. It sends through `pipe`."""
-
     pid: int
     ended: int
     pipe: Connection
@@ -121,9 +119,9 @@ def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeo
 
 
 def _cause(failed: dict[int, str], ranks: dict[int, _Rank]) -> tuple[int, str]:
-    """Return the rank that failed first, and why.
+    """The rank that failed first, and why.
 
-    The others fail because its connections are closed, which they may notice before the end of its process is known.
+    The others fail because its connections are closed, which may show before its end does.
     """
     if all(_LOST in reason for reason in failed.values()):
         ended = wait([each.ended for rank, each in ranks.items() if rank not in failed], _ASKED_S)
@@ -138,7 +136,7 @@ def _over(found: dict[int, RankIssues]) -> str:
 
 
 def _answer(rank: _Rank) -> RankIssues | str:
-    """Return what a rank sent, or how it ended. A script could send anything, so nothing is unpickled."""
+    """What a rank sent, or how it ended; a script could send anything, so nothing is unpickled."""
     try:
         sent = _Sent.model_validate_json(rank.pipe.recv_bytes(RECORD_BYTES) if rank.pipe.poll() else b"")
     except (OSError, EOFError, ValidationError):
@@ -154,7 +152,6 @@ def _end(rank: _Rank) -> str:
 
 
 def _where(rank: _Rank) -> str:
-    """Return the line of the script at which a rank is."""
     from dpbench.measure.ranks.issues import is_of_user
 
     before = os.fstat(rank.output_fd).st_size
@@ -167,7 +164,7 @@ def _where(rank: _Rank) -> str:
 
 
 def _start_store(ranks: int) -> int:
-    """Fork the store that connects the ranks, and return its port. This process holds no thread of it."""
+    """Fork the ranks' store and return its port; this process gets no thread of it."""
     ours, theirs = Pipe()
     parent = os.getpid()
     if os.fork() == 0:
@@ -202,7 +199,6 @@ def _start(job: ScriptJob, rank: int, port: int) -> _Rank:
 
 
 def _run(job: ScriptJob, rank: int, port: int, pipe: Connection) -> None:
-    """Run the script as one rank, and send what it issued, or why there is no record."""
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
     os.environ.update(_environment(job, rank, port))
     if job.folder is not None:
@@ -248,7 +244,7 @@ def _why(error: BaseException) -> str:
 
 
 def _environment(job: ScriptJob, rank: int, port: int) -> dict[str, str]:
-    """Return what torchrun sets. The store is that of another process, as torchrun's agent has one."""
+    """What torchrun sets; the store is another process's, as under torchrun's agent."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

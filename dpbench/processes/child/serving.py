@@ -21,15 +21,13 @@ WARMUP_S = 0.2
 _REQUEST_BYTES = 64
 
 Step = Callable[[int], float]
-"""Takes a step, of a number of calls if it is a borrowed benchmark's, and returns its seconds."""
+"""Takes a step, of a number of calls if borrowed, and returns its seconds."""
 Send = Callable[[dict[str, object]], object]
-"""Sends one message to the coordinator."""
 
 
 def take_blocks(pipe: socket, step: Step, settle: Callable[[str], str] = str) -> None:
-    """Take a block for each request, until the coordinator closes the pipe.
-
-    `settle` uses up a scheme's trials, so that they choose the given way, and returns the choice.
+    """Take blocks until the coordinator closes the pipe; `settle` uses up a scheme's trials, for the given way, and
+    returns the choice.
     """
     send = sender(pipe)
     try:
@@ -46,7 +44,7 @@ def sender(pipe: socket) -> Send:
 
 
 def pin(cores: tuple[int, ...]) -> None:
-    """Pin all threads of this process. Not earlier: on one core the sides would take three times as long to prepare."""
+    """Pin all threads, once prepared: on one core the sides would take three times as long to prepare."""
     pinned = set[str]()
     while new := set(os.listdir("/proc/self/task")) - pinned:  # a thread that was not pinned yet may start others
         for thread in new:
@@ -56,7 +54,6 @@ def pin(cores: tuple[int, ...]) -> None:
 
 
 def failed(outcome: Outcome, error: BaseException) -> dict[str, object]:
-    """Return the message for an error: its outcome, and its first line as the reason."""
     line, *_ = str(error).strip().splitlines() or [""]
     reason = line if isinstance(error, BorrowedError) else f"{type(error).__name__}: {line}"
     return {"outcome": outcome, "reason": reason}

@@ -6,8 +6,7 @@ coordinator (lockstep.py): has torch, but no wrapper and nothing of torch that a
     ├──forks──> twin    ...
     └──forks──> head    the next turn, in another random order
 
-A fork right after the import of torch is as good as a new process, and takes milliseconds, not seconds. A module that
-the harness itself imports, such as pydantic, costs the wrapper nothing here.
+A fork right after the import of torch is as good as a new process, and takes milliseconds, not seconds.
 """
 
 import gc
@@ -47,7 +46,7 @@ _NOT_YET = (WRAPPER, "torch._dynamo", "torch._inductor", "torch.distributed.tens
 
 
 def start_up_rounds(job: StartUpJob) -> tuple[LockstepRound, ...]:
-    """Return a round for each benchmark of the job. Each block is the time of one fork."""
+    """A round for each benchmark; each block is the time of one fork."""
     assert not (imported := [module for module in _NOT_YET if module in sys.modules]), imported
     gc.freeze()  # a collection in a fork searches only the objects of the fork
     cores = ranges(sorted(job.cores))
@@ -72,7 +71,7 @@ def start_up_rounds(job: StartUpJob) -> tuple[LockstepRound, ...]:
 
 
 def _alternate(job: StartUpJob) -> dict[SideName, list[Block]]:
-    """Return for each side the seconds of its forks, in `_ORDER`. Raises SideError."""
+    """For each side the seconds of its forks, in `_ORDER`; raises SideError."""
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     for name in order:
@@ -102,7 +101,6 @@ def _serve(job: StartUpJob, side: Side, pipe: socket, parent_pid: int) -> None:
 
 
 def _start_up_s(case: Case) -> Block:
-    """Return the seconds of the import, of the construction and of the first forward."""
     import_s = undisturbed(lambda: import_module(WRAPPER), time.perf_counter)()
     variant = variant_of(case.variant)
     torch.set_num_threads(candidates(case, variant)[0])

@@ -1,9 +1,7 @@
-"""A job measured in this process: the record of one case in one round.
+"""The record of one case in one round, measured in this process.
 
-Find out whether a case failed because a GPU was lost.
-
-A GPU is lost when it has fallen off the bus, or when it cannot be used until it is reset. Then the case is not at
-fault: its record gets the outcome ``lost_gpu``, and the case may be measured again.
+If a GPU has fallen off the bus or needs a reset, the case is not at fault. It gets the outcome ``lost_gpu``, and may be
+measured again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +30,7 @@ _OUTCOMES = {
 
 
 def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
-    """Return the reason if a GPU of the case is lost, else None.
-
-    The reason is in the text of `error`, or NVML reports it.
-    """
+    """The reason in the error's text or from NVML if a GPU of the case is lost, else None."""
     if isinstance(error, LostGpuError):
         return str(error)
     if line := line_on_lost_gpu(str(error)):
@@ -48,9 +43,9 @@ def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
 
 
 def lost_among(uuids: Mapping[str, str]) -> str | None:
-    """Return the first lost GPU and NVML's error, or None.
+    """The first lost GPU and NVML's error, or None; `uuids` has bare UUIDs by torch's names.
 
-    `uuids` has bare UUIDs by torch's names. Raises NotOfferedError if NVML cannot be started.
+    Raises NotOfferedError if NVML cannot be started.
     """
     if uuids:
         start()
@@ -66,7 +61,7 @@ def lost_among(uuids: Mapping[str, str]) -> str | None:
 
 
 def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
-    """Measure the job and return its record. A failure that is no outcome of the case raises."""
+    """A failure that is no outcome of the case raises."""
     started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def failed(outcome: Outcome, reason: str) -> Record:

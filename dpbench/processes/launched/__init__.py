@@ -15,5 +15,5 @@
       │  ──── stop ──────────────────────>  │         at once if a rank failed, else after all reports
       │  ──── end, exit code ────────────>  │
 
-A case without ranks runs on rank 0 alone; the others wait. The parents import no torch.
+A case without ranks runs on rank 0 alone; the others wait.
 """

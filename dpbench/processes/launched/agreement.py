@@ -1,4 +1,4 @@
-"""What all ranks must have in common before the first case. Pure, but for `facts_of_this_rank`."""
+"""What all ranks must have in common before the first case."""
 
 import platform
 import socket
@@ -17,12 +17,12 @@ from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line
 
 Text = Annotated[str, AfterValidator(one_line)]
-"""Text from another machine, without a terminal's commands."""
+"""Text from another machine, so without a terminal's commands."""
 COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
 class RankFacts(Frozen):
-    """What one rank reports at first. `error` is its own line on wrong input; then there is no `spec`."""
+    """`error` is the rank's own line on wrong input; then there is no `spec`."""
 
     rank: int
     host: Text
@@ -40,7 +40,7 @@ class RankFacts(Frozen):
 
 
 def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None) -> RankFacts:
-    """Return the facts of this process. torch's version comes from its metadata, so torch is not imported."""
+    """Torch's version comes from its metadata, so torch is not imported."""
     commit, dirty = commit_of(Path(dpbench.__file__).parent)
     try:
         torch = version("torch")
@@ -60,7 +60,7 @@ def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None
 
 
 def disagreement(ranks: Sequence[RankFacts]) -> str | None:
-    """Return one line on the first rank that differs from rank 0, in what and how; None if all agree."""
+    """One line on the first rank that differs from rank 0, in what and how; None if all agree."""
     first = ranks[0]
     hosts: dict[int, str] = {first.rank: first.host}
     for rank in ranks[1:]:

@@ -15,13 +15,12 @@ from dpbench.processes.rounds import RoundProcesses
 PATIENCE_S = 60.0
 """Rank 0 waits this long for all others to connect."""
 SILENCE_S = PATIENCE_S + 10.0
-"""A rank that cannot reach rank 0 ends after this. Some launchers then end all ranks, so rank 0 must report first."""
+"""A rank that cannot reach rank 0 ends after this: some launchers then end all ranks, so rank 0 must report first."""
 
 
 def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
-    """Take part until rank 0 ends the sweep. Return the exit code that it sends; FAILED if it is gone.
-
-    If it cannot be reached at first, return WRONG_INPUT: rank 0 reports the rank that did not come.
+    """Take part until rank 0 ends the sweep; return its exit code, FAILED if it is gone. Return WRONG_INPUT if rank 0
+    cannot be reached at first, which reports the missing rank.
     """
     facts = _facts(world, make_spec)
     try:
@@ -51,9 +50,9 @@ def _facts(world: World, make_spec: Callable[[], Spec]) -> RankFacts:
 def _measured(
     connection: Connection, rounds: RoundProcesses, world: World, message: dict[str, object]
 ) -> dict[str, object]:
-    """Run this rank's child. Return its outcome, with the reason.
+    """Run this rank's child; return its outcome, with the reason.
 
-    The child is stopped if a message comes meanwhile, or if rank 0's parent is gone: either ends the case.
+    A message meanwhile, or the loss of rank 0's parent, ends the case and stops the child.
     """
     job = Job.model_validate(message["job"])
     place = LaunchedRank(rank=world.rank, address=world.address, port=int(str(message["port"])))

@@ -1,5 +1,3 @@
-"""Rank 0: it accepts the other ranks, holds their facts against its own, and runs each case on all of them."""
-
 import os
 import socket
 import threading
@@ -24,14 +22,14 @@ from dpbench.processes.rounds import RoundProcesses
 from dpbench.records.record import Outcome
 
 _HELLO_S = 5.0
-"""A rank says who it is at once. Another program that connects to the port says nothing."""
+"""A rank says at once who it is; another program at the port says nothing."""
 _FAREWELL_S = 10.0
 _GRACE_S = 30.0
-"""Wait this long for reports once rank 0's child has ended well, and after all others were stopped."""
+"""The wait for reports once rank 0's child has ended well, and after all others were stopped."""
 
 
 class LostRankError(ReportedError):
-    """A rank's parent is gone or does not answer. Records so far are kept."""
+    """A rank's parent is gone or does not answer; records so far are kept."""
 
 
 class RanksDisagreeError(WrongInputError):
@@ -44,7 +42,7 @@ class MissingRankError(WrongInputError):
 
 @contextmanager
 def listening(world: World) -> Iterator["Followers"]:
-    """Yield the connections to the other ranks. At the end of the block they get an exit code: that of its error."""
+    """The connections to the other ranks, which get an exit code at the block's end: that of its error."""
     try:
         socket.getaddrinfo(world.address, world.port)
     except OSError as error:
@@ -75,7 +73,7 @@ def listening(world: World) -> Iterator["Followers"]:
 
 @dataclass
 class Followers:
-    """The connections to the other ranks' parents. `refused` are those of ranks that do not belong here."""
+    """`refused` are the connections of ranks that do not belong here."""
 
     world: World
     listener: socket.socket
@@ -86,7 +84,7 @@ class Followers:
     rounds: RoundProcesses = field(default_factory=RoundProcesses)
 
     def agree(self, own: RankFacts) -> None:
-        """Wait for all ranks. Raise RanksDisagreeError if one differs, MissingRankError if one does not come."""
+        """Wait for all ranks; raise RanksDisagreeError or MissingRankError."""
         self.facts[0] = own
         for connection, hello in self._accept_all(PATIENCE_S):
             try:
@@ -106,7 +104,6 @@ class Followers:
             )
 
     def _accept_all(self, patience_s: float) -> Iterator[tuple[Connection, Any]]:
-        """Wait for the ranks that have not come yet. Yield the connection and the facts, as JSON, of each."""
         deadline_s = time.monotonic() + patience_s
         while len(self.connections) + len(self.refused) < self.world.size - 1:
             self.listener.settimeout(max(deadline_s - time.monotonic(), 0.001))
@@ -120,14 +117,12 @@ class Followers:
                 yield connection, hello["hello"]
 
     def end_round(self) -> None:
-        """End this machine's process of the round. Those of the others end with the sweep, or with the next round."""
+        """End this machine's process; those of the others end with the sweep or the next round."""
         self.rounds.end_round()
 
     def launch(self, job: Job, timeout_s: float) -> Exit:
-        """Run a child for each rank of the job, or this machine's alone if the job has no ranks.
-
-        The record is rank 0's if its child sent an ok one. Otherwise it is a failed one: the first rank that failed
-        gives outcome and reason. Raises LostRankError if a rank was lost in an earlier case.
+        """The record is rank 0's if its child sent an ok one, else one with the outcome and reason of the first rank
+        that failed. Raises LostRankError if a rank was lost in an earlier case.
         """
         if self.lost is not None:
             raise LostRankError(f"{self.lost}; records so far are kept")
@@ -152,7 +147,7 @@ class Followers:
         return replace(end, record=failed.model_dump_json(by_alias=True).encode())
 
     def end(self, code: ExitCode) -> None:
-        """Send the exit code to all ranks. Those that have not come yet are still starting."""
+        """Send the exit code to all ranks; those that have not come yet are still starting."""
         for connection, _ in self._accept_all(_FAREWELL_S):
             self.refused.append(connection)
         for connection in (*self.connections.values(), *self.refused):
@@ -161,7 +156,7 @@ class Followers:
 
 
 class _Reports:
-    """The reports of the followers on one case. The first failure of any rank stops all children."""
+    """The followers' reports on one case; the first failure of any rank stops all children."""
 
     def __init__(self, followers: Followers) -> None:
         self._followers = followers
@@ -172,13 +167,12 @@ class _Reports:
         self._thread.start()
 
     def fail(self, rank: int, outcome: Outcome, reason: str) -> None:
-        """Stop all children, and keep the failure if it is the first one."""
         with self._lock:
             self.first_failure = self.first_failure or (rank, outcome, reason)
             self._stop_all()
 
     def close(self, *, is_ok: bool) -> None:
-        """Wait for the reports. Without a failure the others have time to end; then all children are stopped."""
+        """Wait for the reports; without a failure, before the others are stopped too."""
         if is_ok:
             self._thread.join(_GRACE_S)
         self._stop_all()  # a Ctrl-C at rank 0 stops the others too
@@ -212,7 +206,6 @@ class _Reports:
 
 
 def _free_port() -> int:
-    """Return a port that is free now. Rank 0's child listens at it."""
     with socket.create_server(("", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

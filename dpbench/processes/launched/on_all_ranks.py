@@ -1,7 +1,4 @@
-"""Measure alone, as rank 0, or as one of the other ranks: whatever the launcher's variables say.
-
-The cases of a sweep on several machines: variants with ranks on all lanes, the others on machine 0. Pure.
-"""
+"""Measure alone, as rank 0, or as another rank, whatever the launcher's variables say."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +18,9 @@ from dpbench.processes.rounds import JobRunner, RoundProcesses
 
 
 def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
-    """Return the cases of the spec. All machines are taken to be like machine 0, `machine`.
+    """All machines are taken to be like machine 0, `machine`.
 
-    Raises WorldError if the spec asks for lanes that are not one for each rank, and PlanError.
+    Raises PlanError, and WorldError if the lanes asked for are not one for each rank.
     """
     per_rank = tuple(variant for variant in spec.variants if variant.is_per_rank)
     others = tuple(variant for variant in spec.variants if not variant.is_per_rank)
@@ -36,7 +33,7 @@ def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
 
 
 def local_lanes(machine: MachineInfo, count: int) -> tuple[str, ...]:
-    """Return a device for each rank of a machine: its first accelerators, or lanes on the CPU if it has none."""
+    """A device for each rank of a machine: its first accelerators, or CPU lanes without any."""
     found = tuple(accelerator.device for accelerator in machine.accelerators)
     if found and len(found) < count:
         raise WorldError(
@@ -56,22 +53,23 @@ def _check(spec: Spec, lanes: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Lead:
-    """What the process that measures needs: the spec, and what runs a child, on every rank if there are several."""
+    """The spec, and what runs a child, on every rank if there are several."""
 
     spec: Spec
     runner: JobRunner
     world: World | None = None
 
     def plan(self, machine: MachineInfo) -> Plan:
-        """Return the cases of the spec. Raises WorldError and PlanError."""
+        """Raises WorldError and PlanError."""
         return plan(self.spec, machine) if self.world is None else plan_world(self.spec, machine, self.world)
 
 
 @contextmanager
 def leading(environment: Mapping[str, str], make_spec: Callable[[], Spec]) -> Iterator[Lead | ExitCode]:
-    """Yield what measures, if this process is alone or rank 0. In another rank, follow rank 0 and yield the exit code.
+    """Yield what measures, if this process is alone or rank 0; else follow rank 0, print nothing, and yield the exit
+    code.
 
-    Other ranks print nothing. Raises errors of `make_spec` in rank 0 only, WorldError, and those of `Followers.agree`.
+    Raises errors of `make_spec` in rank 0 only, WorldError, and those of `Followers.agree`.
     """
     try:
         world = read_world(environment)

@@ -12,11 +12,11 @@ from pydantic_core import from_json, to_json
 _MOST_BYTES = 64 << 20
 _PAUSE_S = 0.1
 _WHOLE_S = 5
-"""The rest of a message must follow its first bytes within this time. Other programs at the port do not keep it."""
+"""The rest of a message must follow within this time, which other programs do not keep."""
 
 
 def connection_of(connected: socket.socket) -> Connection:
-    """Return the connection of a socket, which it owns from here on."""
+    """The connection owns the socket from here on."""
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _WHOLE_S, 0))
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -25,13 +25,13 @@ def connection_of(connected: socket.socket) -> Connection:
 
 
 def send(connection: Connection, message: dict[str, Any]) -> None:
-    """Send a message. A lost connection is ignored."""
+    """A lost connection is ignored."""
     with suppress(OSError):
         connection.send_bytes(to_json(message))
 
 
 def receive(connection: Connection, within_s: float | None = None) -> dict[str, Any] | None:
-    """Wait for a message. Return None if the connection is lost, the bytes are no message, or the time is up."""
+    """The next message; None if the connection is lost, the bytes are no message, or the time is up."""
     try:
         found = from_json(connection.recv_bytes(_MOST_BYTES)) if connection.poll(within_s) else None
     except (OSError, EOFError, ValueError):
@@ -40,7 +40,7 @@ def receive(connection: Connection, within_s: float | None = None) -> dict[str, 
 
 
 def connect(address: str, port: int, patience_s: float) -> Connection:
-    """Connect to rank 0, which may not listen yet. Raises OSError after `patience_s`."""
+    """Rank 0 may not listen yet; raises OSError after `patience_s`."""
     deadline_s = time.monotonic() + patience_s
     while True:
         try:

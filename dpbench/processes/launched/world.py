@@ -1,4 +1,4 @@
-"""Which rank this process is, from the environment variables of torchrun, srun or mpirun. Pure."""
+"""Which rank this process is, from the environment variables of torchrun, srun or mpirun."""
 
 import re
 from collections.abc import Mapping
@@ -21,10 +21,7 @@ _NAMES = {
 
 
 class WorldError(WrongInputError):
-    """One line on the launcher's environment variables.
-
-    `is_reported` is whether this process prints it. One that knows that it is not rank 0 leaves that to rank 0.
-    """
+    """`is_reported` is whether this process prints it; one that is surely not rank 0 leaves that to rank 0."""
 
     def __init__(self, line: str, *, is_reported: bool = True) -> None:
         super().__init__(line)
@@ -33,10 +30,10 @@ class WorldError(WrongInputError):
 
 @dataclass(frozen=True)
 class World:
-    """This process among those of the launcher. `rank` is `local_rank` on machine number ``rank // local_size``.
+    """`rank` is `local_rank` on machine number ``rank // local_size``.
 
-    Rank 0's parent listens at `address` and `port`. `fault` is the line on variables that are wrong, None if all are
-    right. Such a process can still connect to rank 0, which reports the line once.
+    Rank 0's parent listens at `address` and `port`. `fault` is the line on wrong variables, or None: such a process can
+    still reach rank 0, which reports it once.
     """
 
     rank: int
@@ -57,10 +54,10 @@ class World:
 
 
 def read_world(environment: Mapping[str, str]) -> World | None:
-    """Return this process's world, or None if no launcher started several processes.
+    """The launcher's world; None if it did not start several processes.
 
-    The size decides whether a launcher did: srun sets its variable for the tasks of a step only, and not for a batch
-    script. Raises WorldError if the variables do not say how to reach rank 0.
+    The size decides: srun sets its variable for the tasks of a step only, not for a batch script. Raises WorldError if
+    the variables do not say how to reach rank 0.
     """
     for launcher, names in _NAMES.items():
         if environment.get(names[1], "1") != "1":
@@ -91,7 +88,7 @@ def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]
 
 
 def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
-    """Return the variable's number. srun's tasks of each node are written as ``4`` or ``4(x2)``."""
+    """The variable's number; srun writes tasks of each node as ``4`` or ``4(x2)``."""
     text = environment.get(name)
     if text is None:
         raise WorldError(f"{name}: is not set; allowed: the number that {launcher} sets")
@@ -102,7 +99,6 @@ def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
 
 
 def _first_host(environment: Mapping[str, str], launcher: str) -> str:
-    """Return the first host of srun's list, such as ``node[03-04,7],other``."""
     hosts = environment.get("SLURM_STEP_NODELIST") if launcher == "srun" else None
     match = re.match(r"([^\[,\s]+)(?:\[(\d+)[^\]]*\])?", hosts or "")
     if match is None:
@@ -111,7 +107,7 @@ def _first_host(environment: Mapping[str, str], launcher: str) -> str:
 
 
 def _port(environment: Mapping[str, str], launcher: str) -> int:
-    """Return the port next to the launcher's own. Without one, srun's ranks take one from the number of their job."""
+    """The port next to the launcher's, or by the number of srun's job."""
     text, job = environment.get("MASTER_PORT"), environment.get("SLURM_JOB_ID", "")
     if text is None and launcher == "srun" and job.isdecimal():
         return _SLURM_PORTS + int(job) % _SLURM_PORTS

@@ -1,4 +1,4 @@
-"""The memory of simulated devices: addresses, the bytes of tensors, races between accesses.
+"""The memory of simulated devices.
 
 storages.py    the memory behind each CPU storage
 allocator.py   addresses, as the CUDA caching allocator gives them

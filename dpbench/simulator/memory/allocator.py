@@ -2,25 +2,15 @@
 
 A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
 block at once, in stream order. If `record_stream` named another stream, the free records an event on that stream. The
-block is held back until the event is over: the stream's own work, and all work that the stream has waited for.
+block is held back until its own stream has waited for the event, or `HELD_LAUNCHES` launches later. This hides no race:
+only the uses of this block that the event covers are forgotten.
 
-The event is over when the block's own stream has waited for it. Such a wait may never come. So the event is over too
-after `HELD_LAUNCHES` launches on any streams, as time passes on a GPU. This loses no race, however far apart its two
-ends are: only the uses of this block are forgotten, and only those that the event covers.
+Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp.
 
-Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp:
+A missing wait shows by chance only, if the block in use is the best fit, so `use_after_free` looks at all freed blocks
+of a pool.
 
-- sizes are rounded up to 512 bytes;
-- requests of up to 1 MiB come from segments of 2 MiB (the small pool), and below 10 MiB from segments of 20 MiB;
-- a larger request gets a segment of its own, rounded up to 2 MiB;
-- what remains of a block is split off from 512 bytes in the small pool, and above 1 MiB in the large one.
-
-A wait that is missing shows by chance only, if the block in use is the best fit. So `use_after_free` looks at all freed
-blocks of a pool. Blocks that are held back count too, with their uses that no event covers: on CUDA the events may be
-over at any time.
-
-Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks, or old. CUDA asks
-the GPU, and so may use a block named by `record_stream` earlier.
+Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks, or old.
 """
 
 from bisect import bisect_left, insort
@@ -37,7 +27,7 @@ _SMALL_LIMIT = _MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT, _SEGMENT_STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
 _OWN_SEGMENT = 10 * _MIB
 HELD_LAUNCHES = 4096
-"""A freed block is held for this many launches at most. On CUDA the host is about 1,000 ahead of a stream at most."""
+"""A freed block is held for so many launches at most; on CUDA the host is about 1,000 ahead of a stream."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +55,7 @@ class MemoryBlock:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A freed block that waits for `events`, but not after the launch with the number `last`."""
+    """A freed block that waits for `events`, at most until launch number `last`."""
 
     block: MemoryBlock
     events: Sequence[VectorClock]
@@ -73,8 +63,6 @@ class _Held:
 
 
 class Allocator:
-    """The memory of one device, which begins at the address `base`."""
-
     def __init__(self, base: int, order: StreamOrder) -> None:
         self._order = order
         self._top = base
@@ -88,7 +76,6 @@ class Allocator:
         self.reserved_bytes = 0
 
     def allocate(self, size: int, stream: int) -> MemoryBlock:
-        """Return a block of at least `size` bytes, for use on `stream`."""
         self._release_finished(stream)
         rounded = max(_ROUND, -(-size // _ROUND) * _ROUND)
         block = self._best_fit(rounded, stream) or self._new_segment(rounded, stream)
@@ -98,7 +85,7 @@ class Allocator:
         return block
 
     def free(self, block: MemoryBlock) -> None:
-        """Take the block back; the next `allocate` may return it."""
+        """The next `allocate` may return the block."""
         self.allocated_bytes -= block.size
         events = [self._order.now(stream) for stream in block.other_streams]
         block.other_streams = set()
@@ -110,9 +97,9 @@ class Allocator:
             self._return(block)
 
     def use_after_free(self, size: int, stream: int) -> Use | None:
-        """Return a use of free memory that `stream` may get now for `size` bytes, and that may still run; None if none.
+        """A use of free memory, possibly still running, that `stream` may get now for `size` bytes; None if none.
 
-        Each freed block of the pool counts. With other sizes or earlier requests it would be the best fit.
+        Each freed block of the pool counts: with other sizes or earlier requests it would be the best fit.
         """
         pool = stream, size <= _SMALL_LIMIT
         if pool not in self._in_use:
@@ -122,14 +109,13 @@ class Allocator:
         return uses[0] if uses else None
 
     def _note_uses(self, block: MemoryBlock, events: Sequence[VectorClock]) -> None:
-        """Note the uses of a freed block that may still run when all `events` are over."""
+        """Note uses of a freed block that may still run when all `events` are over."""
         uses = block.shadow.unordered(block.region, block.stream)
         uses = [use for use in uses if not use[0].is_in(events)]
         if uses:
             self._in_use.setdefault((block.stream, block.is_small), []).extend(uses)
 
     def _release_finished(self, stream: int) -> None:
-        """Return the held blocks of `stream` whose events are over."""
         held, launches = self._held.get(stream), self._order.launches
         if not held or (self._waits_seen.get(stream) == self._order.waits and held[0].last > launches):
             return
@@ -178,7 +164,6 @@ class Allocator:
         self._return(tail)
 
     def _return(self, block: MemoryBlock) -> None:
-        """Merge the block with its free neighbours, and put the result into its pool."""
         if block.before and block.before.is_free:
             block = self._merge(self._withdraw(block.before), block)
         if block.after and block.after.is_free:

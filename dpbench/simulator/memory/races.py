@@ -1,14 +1,13 @@
 """Find races: two accesses to the same bytes, one of them a write, that no wait orders.
 
-Each memory segment has a `ShadowMemory`. For every byte it holds the last write, and the reads since then. Most
-accesses are dense: one range of bytes. They are stored in disjoint cells, found by bisection. Strided accesses are
-stored in a list::
+The shadow memory of a segment holds for every byte the last write, and the reads since then. Dense accesses are stored
+in disjoint cells, found by bisection. Strided accesses are stored in a list::
 
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
     strided    columns 0..3 of a matrix, columns 4..7, ...
 
-A write without a race replaces all earlier accesses that it covers. So the size of the shadow memory depends on the
-number of views in use, not on the number of operations.
+A write without a race replaces all earlier accesses that it covers, so the size depends on the views in use, not on the
+operators.
 """
 
 import itertools
@@ -26,9 +25,9 @@ class RaceError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One operation in its stream.
+    """One operation in its stream; `event` is the id of its event, and its tick.
 
-    `event` is the id of its event, and its tick. `line` is the source line that called it.
+    `line` is the source line that called it.
     """
 
     operator: str
@@ -41,7 +40,7 @@ class Launch:
         return f"{self.operator} on {self.stream_name} at {self.line}"
 
     def is_in(self, clocks: Iterable[VectorClock]) -> bool:
-        """Return whether the operation has finished when all of `clocks` have."""
+        """Whether the operation has finished when all of `clocks` have."""
         return any(clock.get(self.stream, 0) >= self.event for clock in clocks)
 
 
@@ -65,8 +64,6 @@ class _Strided:
 
 
 class ShadowMemory:
-    """The accesses to one memory segment."""
-
     def __init__(self, order: StreamOrder) -> None:
         self._order = order
         self._starts: list[int] = []
@@ -93,7 +90,7 @@ class ShadowMemory:
         return writers
 
     def write(self, region: Region, launch: Launch) -> None:
-        """Add a write. Raise RaceError."""
+        """Add a write; raise RaceError."""
         for cell in self._touched(region):
             if cell.write is not None:
                 self._check("write-write", cell.write, launch)
@@ -108,14 +105,14 @@ class ShadowMemory:
             self._remember(_Strided(region, launch, is_write=True))
 
     def unordered(self, region: Region, stream: int) -> list[Use]:
-        """Return the accesses to these bytes that may still run when the next operation of `stream` does."""
+        """Accesses to these bytes that may still run when the next operation of `stream` does."""
         uses = [(launch, False) for cell in self._between(region.start, region.stop) for launch in cell.reads.values()]
         uses += [(cell.write, True) for cell in self._between(region.start, region.stop) if cell.write is not None]
         uses += [(past.launch, past.is_write) for past in self._strided if past.region.overlaps(region)]
         return [use for use in uses if not self._order.precedes(use[0].stream, use[0].event, stream)]
 
     def forget(self, region: Region, clocks: Sequence[VectorClock]) -> None:
-        """Drop the accesses to these bytes, and to no others, that have finished when all of `clocks` have."""
+        """Drop the accesses to these bytes alone that have finished when all of `clocks` have."""
         cells = self._split(region.start, region.stop)
         for cell in cells:
             cell.reads = {stream: launch for stream, launch in cell.reads.items() if not launch.is_in(clocks)}
@@ -137,7 +134,6 @@ class ShadowMemory:
             )
 
     def _touched(self, region: Region) -> list[_Cell]:
-        """Return the cells that the region touches; a dense region first cuts them at its bounds."""
         if region.start >= region.stop:
             return []
         if region.runs is None:
@@ -146,14 +142,13 @@ class ShadowMemory:
         return [cell for cell in cells if Region(cell.start, cell.stop).overlaps(region)]
 
     def _between(self, start: int, stop: int) -> list[_Cell]:
-        """Return the cells that overlap ``[start, stop)``."""
         first = max(bisect_right(self._starts, start) - 1, 0)
         if first < len(self._cells) and self._cells[first].stop <= start:
             first += 1
         return self._cells[first : bisect_right(self._starts, stop - 1)]
 
     def _split(self, start: int, stop: int) -> list[_Cell]:
-        """Cut the cells at `start` and `stop`, fill the gaps with new ones, return those inside."""
+        """Cut the cells at `start` and `stop`, fill the gaps with new ones; return those inside."""
         cells = self._between(start, stop)
         if len(cells) == 1 and cells[0].start == start and cells[0].stop == stop:
             return cells
@@ -181,7 +176,6 @@ class ShadowMemory:
         self._strided = [past for past in self._strided if not _is_inside(past.region, region)]
 
     def _remember(self, access: _Strided) -> None:
-        """Keep a strided access, and drop earlier ones that it makes redundant."""
         self._strided = [
             past
             for past in self._strided
@@ -196,7 +190,7 @@ def _is_inside(inner: Region, outer: Region) -> bool:
 
 
 def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
-    """Return whether a byte of a strided write has had no dense write since."""
+    """Whether a byte of a strided write has had no dense write since."""
     return any(
         (cell.write is None or cell.write.event < strided.launch.event)
         and Region(cell.start, cell.stop).overlaps(strided.region)
@@ -205,6 +199,5 @@ def _is_last(strided: _Strided, cells: list[_Cell]) -> bool:
 
 
 def _cut(cell: _Cell, start: int, stop: int) -> list[_Cell]:
-    """Return the cell cut at `start` and `stop`, each piece with the cell's accesses."""
     cuts = [cell.start, *(at for at in (start, stop) if cell.start < at < cell.stop), cell.stop]
     return [_Cell(a, b, cell.write, dict(cell.reads)) for a, b in itertools.pairwise(cuts)]

@@ -1,7 +1,4 @@
-"""The bytes of a strided tensor, and whether two tensors have a byte in common.
-
-Pure functions, without torch.
-"""
+"""The bytes of a strided tensor, and whether two tensors have a byte in common. Without torch."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +20,7 @@ class Region:
     runs: tuple[tuple[int, int], ...] | None = None
 
     def overlaps(self, other: "Region") -> bool:
-        """Return whether the two have a byte in common; the answer is exact."""
+        """Whether the two have a byte in common; exact."""
         if max(self.start, other.start) >= min(self.stop, other.stop):
             return False
         if self.runs is None and other.runs is None:
@@ -36,10 +33,7 @@ class Region:
 
 
 def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Region:
-    """Return the bytes of a tensor with its first element at `address`.
-
-    `sizes` and `strides` are in elements.
-    """
+    """`address` is in bytes, `sizes` and `strides` in elements."""
     if 0 in sizes:
         return Region(address, address)
     extent, number, length = 1, 1, 1
@@ -60,7 +54,7 @@ def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], items
 
 @lru_cache(maxsize=256)
 def _intervals(of: Region) -> NDArray[np.int64]:
-    """Return the region as sorted, disjoint rows ``[start, stop)``."""
+    """The region as sorted, disjoint rows ``[start, stop)``: int64, shape (n, 2)."""
     if of.runs is None:
         return np.array([[of.start, of.stop]])
     starts = np.array([of.start])

@@ -1,5 +1,3 @@
-"""Simulated storages: the device memory behind each CPU storage."""
-
 import weakref
 from collections.abc import Callable
 
@@ -34,19 +32,16 @@ class SimStorage:
 
     @property
     def address(self) -> int:
-        """Return the address of the first byte; 0 for an empty storage, as in torch."""
+        """0 for an empty storage, as in torch."""
         return self.block.address if self.block else 0
 
     @property
     def use_count(self) -> int:
-        """Return how many tensors hold the CPU storage, in Python or in a graph.
-
-        `self.raw` does not count.
-        """
+        """How many tensors hold the CPU storage, in Python or in a graph, without `self.raw`."""
         return torch._C._storage_Use_Count(self.raw._cdata) - 1
 
     def keep_for(self, stream: int) -> None:
-        """Hold the freed block until `stream` has finished its work: ``Tensor.record_stream``."""
+        """Hold the freed block until `stream` has finished: ``Tensor.record_stream``."""
         if self.block and self.block.stream != stream:
             self.block.other_streams.add(stream)
 
@@ -55,8 +50,6 @@ class SimStorage:
 
 
 class StorageTable:
-    """The simulated storage of each CPU storage."""
-
     def __init__(self) -> None:
         self._by_raw: dict[int, weakref.ref[SimStorage]] = {}
 
