@@ -64,22 +64,21 @@ class Policy:
 
     `dispatch` "interleaved" has all lanes under way at once, but one runs at a time. Replicas that wait for each other
     run on threads from then on, with a warning.
-
     `bucket_bytes` limits the tensors that are sent together; `first_bucket_bytes` is smaller so that the first layers
-    can start early. `skip_unchanged` does not send parameters again that provably have not changed. Writes through
-    ``.data``, NumPy, the storage, collectives or another process are not seen: call `DataParallel.mark_dirty` after
-    them. `graphs` launches a lane's forward and backward as CUDA graphs, after two eager steps of the same shapes.
-    Python code of the module does not run then; GRAPHS.md has the limits. It needs CUDA devices. `check_graphs`
-    compares the first graphs of each kind of step with eager steps, gradients included, and lets the kind run eagerly
-    if they differ. The module's Python code and hooks on weights then run more often. `host_staged` sends copies
-    between devices through the host, even if the direct link passed its test. A bucket goes along a chain in pieces
-    (`routes.py`); `whole_buckets` has it whole on any link. `route` decides which lane sends weights to which lane;
-    gradients go back the same way. Every set of devices can take every route but "nccl", which needs CUDA devices with
-    a lane each. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in another
-    order. `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is
-    above 0, and zeros are allowed at the end, where they mean fewer lanes (`chunk_sizes`). None gives equal chunks, as
-    stock.
-
+    can start early.
+    `skip_unchanged` does not send parameters again that provably have not changed. Writes through ``.data``, NumPy, the
+    storage, collectives or another process are not seen: call `DataParallel.mark_dirty` after them.
+    `graphs` launches a lane's forward and backward as CUDA graphs, after two eager steps of the same shapes. Python
+    code of the module does not run then; GRAPHS.md has the limits. It needs CUDA devices.
+    `check_graphs` compares the first graphs of each kind of step with eager steps, gradients included, and lets the
+    kind run eagerly if they differ. The module's Python code and hooks on weights then run more often.
+    `host_staged` sends copies between devices through the host, even if the direct link passed its test.
+    A bucket goes along a chain in pieces (`routes.py`); `whole_buckets` has it whole on any link.
+    `route` decides which lane sends weights to which lane; gradients go back the same way. Every set of devices can
+    take every route but "nccl", which needs CUDA devices with a lane each. Three lanes or more take under "auto" what
+    measures faster, so two runs may add gradients in another order.
+    `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
+    0, and zeros are allowed at the end, where they mean fewer lanes (`chunk_sizes`). None gives equal chunks, as stock.
     `replicate`, `scatter`, `gather`, `parallel_apply` and `data_parallel` take a policy too, and use the fields that
     serve one call.
     """
