@@ -44,6 +44,18 @@ def test_a_public_class_name_exists_once_in_a_room():
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def test_the_index_of_a_room_has_all_its_files_and_no_other():
+    wrong = {}
+    for path in SOURCES:
+        index = set(re.findall(r"(\w+)\.py\b", ast.get_docstring(ast.parse(path.read_text())) or ""))
+        own = {file.stem for file in path.parent.glob("*.py")} - {"__init__"}
+        if path.name == "__init__.py" and len(index & own) > 2:
+            unknown = {name for name in index - own if not list(ROOT.glob(f"dpbench/**/{name}.py"))}
+            wrong[str(path.relative_to(ROOT))] = (own - index) | unknown
+    assert {path: names for path, names in wrong.items() if names} == {}
+    assert len(wrong) > 10
+
+
 def test_few_files_are_tiny():
     tiny = [path for path in SOURCES if path.name != "__init__.py" and path.read_text().count("\n") < 40]
     assert len(tiny) < len(SOURCES) / 20, sorted(map(str, tiny))

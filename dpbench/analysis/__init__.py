@@ -6,6 +6,8 @@ phases.py         a step's phases, parts and ranks' lags
 devices.py        each device: how busy it was, its memory, power, links and throttling
 compare.py        ratios, percentages of the limit, and the winner of each setting
 ladder.py         from one device to several machines
+counted.py        figures of exact counts, and copies by link
+communication.py  what the ranks of a script have in common
 answer.py         what to use, how sure that is, what to do next; names of settings and limits in words
 threshold.py      the limits of a pytest benchmark
 """

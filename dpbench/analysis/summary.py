@@ -1,3 +1,5 @@
+"""The summary of all rounds of one case."""
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

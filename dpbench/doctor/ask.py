@@ -1,3 +1,5 @@
+"""Run the examination or the measurements in a child, so that the parent needs neither torch nor NVML."""
+
 from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable

@@ -1,3 +1,5 @@
+"""Read the environment of this process: what must be equal before two records are compared."""
+
 import torch
 from torch import distributed as dist
 

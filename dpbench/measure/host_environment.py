@@ -1,3 +1,5 @@
+"""The environment of a process without torch: the host's part of it."""
+
 import platform
 import socket
 import sys

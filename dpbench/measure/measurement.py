@@ -1,3 +1,5 @@
+"""One case measured: its samples, and the metrics beside them."""
+
 import os
 import socket
 from collections.abc import Callable, Sequence

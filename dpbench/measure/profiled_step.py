@@ -1,3 +1,5 @@
+"""One step under torch.profiler, with marks at the edges of its phases."""
+
 import json
 import tempfile
 import time

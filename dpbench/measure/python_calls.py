@@ -1,3 +1,5 @@
+"""The number of Python functions that a step calls, and of Python lines that it executes."""
+
 import itertools
 import os
 import sys

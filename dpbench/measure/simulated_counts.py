@@ -1,3 +1,5 @@
+"""Counters of one step, from a recording of simulated devices."""
+
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -1,3 +1,5 @@
+"""The number of intra-op threads of a case's lanes."""
+
 from collections.abc import Callable
 
 import torch

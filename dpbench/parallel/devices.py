@@ -1,3 +1,5 @@
+"""From the user's device arguments to the devices of the lanes."""
+
 from collections.abc import Collection, Sequence
 from typing import Any
 

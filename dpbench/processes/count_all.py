@@ -1,3 +1,5 @@
+"""Count cases in a child process and return its records."""
+
 import os
 from collections.abc import Sequence
 from pathlib import Path

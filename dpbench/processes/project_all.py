@@ -1,3 +1,5 @@
+"""Count what a projection needs, and project all variants on a machine."""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

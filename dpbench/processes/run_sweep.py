@@ -1,4 +1,4 @@
-"""Cases of a sweep that the store holds already are not measured again."""
+"""A sweep, from its plan to the records in its store. Cases that the store holds already are not measured again."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One step of each variant, simulated or profiled."""
+"""Trace one step of each variant, simulated or profiled."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The base of everything that is read from a file or sent between processes."""
+
 from pydantic import BaseModel, ConfigDict
 
 

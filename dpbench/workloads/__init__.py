@@ -6,6 +6,8 @@
     convnet.py      ResNet layouts, with batch norm
     transformer.py  GPT-2 layouts
     embedding.py    large tables, with dense or sparse gradients
+    many.py         very many small tensors
+    own_code.py     a user's module or package, imported by name
     digits.py       scikit-learn's images, the data of `--data digits`
 
 A new family is a file here, an entry in `FAMILIES` of resolve.py, and a name in dpbench/cases/names.py.

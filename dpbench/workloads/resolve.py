@@ -1,3 +1,5 @@
+"""From a name to a workload: a built-in family, or the user's own factory."""
+
 from collections.abc import Callable
 from functools import partial
 

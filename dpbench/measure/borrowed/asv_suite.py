@@ -1,3 +1,5 @@
+"""asv's benchmarks, by asv_runner's own discovery and classes."""
+
 import gc
 import io
 import itertools

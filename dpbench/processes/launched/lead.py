@@ -1,3 +1,5 @@
+"""Rank 0: it accepts the other ranks, holds their facts against its own, and runs each case on all of them."""
+
 import os
 import socket
 import threading

@@ -1,3 +1,5 @@
+"""Simulated storages: the device memory behind each CPU storage."""
+
 import weakref
 from collections.abc import Callable
 
