@@ -2,14 +2,17 @@
 
 import json
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from dpbench.errors import GateError
-from dpbench.gate.benchmarks import choose
+from dpbench.gate import benchmarks
+from dpbench.gate.benchmarks import Benchmarks, choose, choose_benchmarks
 from dpbench.gate.counts import settled
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.settings import Cores, Selection, load_settings
+from dpbench.gate.settings import BorrowedBenchmark, Cores, Selection, Settings, load_settings
+from dpbench.gate.sides import Sides
 from dpbench.processes.fence import landlock_version
 from dpbench.processes.messages import Listed, Listing
 from tests.cli.repositories import command, commit, edited, environment, git
@@ -65,6 +68,17 @@ def test_what_a_gate_cannot_judge(base, head, pattern, why):
 
 def change(base, head, counter="value (bytes)"):
     return CounterChange(benchmark="counts one", counter=counter, base=base, head=head, is_worse=head > base)
+
+
+@pytest.mark.parametrize("tiers", [(0, 1), (1,)])
+def test_values_are_left_out_without_tier_0(monkeypatch, tmp_path, tiers):
+    value = BorrowedBenchmark(name="track_x", workload="asv track_x", threshold=0.02, is_value=True)
+    monkeypatch.setattr(benchmarks, "look_up", lambda *_: Benchmarks(both=(value,)))
+    settings = Settings(benchmarks=(), borrowed=(Selection(asv="."),))
+    prepared = SimpleNamespace(tiers=tiers, settings=settings)
+    found = choose_benchmarks(prepared, Sides(tmp_path, tmp_path, None), lambda *_: None)
+    assert found.left_out == (() if 0 in tiers else ("track_x",))
+    assert found.notes == (() if 0 in tiers else ("track_x: not compared: values are of tier 0",))
 
 
 BUILD = 'build = "cp source/toy.py {folder}"'
