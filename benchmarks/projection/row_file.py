@@ -7,7 +7,8 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench.errors import WrongInputError
-from dpbench.text.outside import one_line, read_toml, what_is_wrong
+from dpbench.text.outside import one_line, read_toml
+from dpbench.text.validated import what_is_wrong
 
 ROWS = Path(__file__).parent / "rows"
 ENOUGH = 4

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench.records.communication import LEAST_STEPS, WARM_UP, Issue, Issues, Part, RankIssues
 from dpbench.records.counts import Detail
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 _SENT_TO = {"send": "recv", "send_object_list": "recv_object_list"}
 _OTHER_END = _SENT_TO | {received: sent for sent, received in _SENT_TO.items()}

@@ -5,11 +5,10 @@ from typing import Self
 
 from pydantic import Field
 
-from dpbench.cases.bounds import Count, Items
 from dpbench.cases.devices import are_shared, format_devices
 from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Count, Frozen, Items
 
 MOST_STEPS_PER_SAMPLE = 100_000
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 
 class Accelerator(Frozen):

@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from dpbench.cases.explain import nearest, one_of
+from dpbench.text.validated import nearest, one_of
 
 
 class Family(StrEnum):

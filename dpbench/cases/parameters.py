@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpbench.cases.explain import one_of
 from dpbench.text.quantities import parse_bytes
+from dpbench.text.validated import one_of
 
 Value = bool | int | float | str
 

@@ -18,11 +18,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from dpbench.cases.explain import explain, nearest, one_of
 from dpbench.cases.spec import Spec
 from dpbench.errors import WrongInputError
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, quoted, read_toml
+from dpbench.text.validated import Frozen, explain, nearest, one_of
 
 PROJECT_FILE = "pyproject.toml"
 _NO_OPTIONS = ("case_time",)

@@ -10,13 +10,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 
 from dpbench.cases.case import MOST_STEPS_PER_SAMPLE
 from dpbench.cases.devices import format_devices, parse_devices
-from dpbench.cases.explain import explain, one_of
 from dpbench.cases.names import Data, Dtype, Mode, parse_workload
 from dpbench.cases.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 from dpbench.errors import WrongInputError
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
+from dpbench.text.validated import Frozen, explain, one_of
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from typing import Any, Self
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from dpbench.cases.explain import nearest, one_of
 from dpbench.cases.names import is_factory, parse_factory, registered
 from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, parse_value, value_text
+from dpbench.text.validated import nearest, one_of
 
 FORMER_NAMES: Mapping[str, str] = {
     "tuned_no_cache_replicas": "cache_replicas=false",

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from dpbench.analysis.communication import communication
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
-from dpbench.cases.explain import explain
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
@@ -23,6 +22,7 @@ from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder,
 from dpbench.records.record import Outcome
 from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
+from dpbench.text.validated import explain
 
 _RANKS = "--nproc-per-node"
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cases.bounds import MOST
 from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
@@ -23,6 +22,7 @@ from dpbench.records.store import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
 from dpbench.text.outside import quoted
+from dpbench.text.validated import MOST
 
 _UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 UNKNOWN = "unknown: "
 """Begins a value that the examination could not read."""

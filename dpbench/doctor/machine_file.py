@@ -17,8 +17,8 @@ from dpbench.errors import UnusableMachineError, WrongInputError
 from dpbench.projection.described.machine import BOUNDS, UNITS
 from dpbench.projection.described.machine_file import known_parts
 from dpbench.text.files import replace_text
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, quoted
+from dpbench.text.validated import Frozen
 
 FIELD = "machine-file"
 Pair = tuple[int, int]

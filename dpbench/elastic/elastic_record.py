@@ -13,9 +13,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dpbench.cases.bounds import Count, Items, Moment, Positive
 from dpbench.records.record import Environment, Outcome, RecordLineError
-from dpbench.text.outside import what_is_wrong
+from dpbench.text.validated import Count, Items, Moment, Positive, what_is_wrong
 
 ELASTIC_SCHEMA = 2
 _GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}

@@ -28,7 +28,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpbench.cases.explain import nearest
 from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
@@ -42,6 +41,7 @@ from dpbench.processes.messages import Listed, Listing, Listings, ListJob, ListJ
 from dpbench.processes.start import child_command
 from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
 from dpbench.records.record import Outcome
+from dpbench.text.validated import nearest
 
 LISTER = child_command("dpbench.processes.child.listing")
 _MOST = 10_000

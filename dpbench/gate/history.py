@@ -23,7 +23,6 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from dpbench.cases.bounds import Items, Moment, Positive, day_of
 from dpbench.cases.variants import VariantName, present_id
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
@@ -32,8 +31,8 @@ from dpbench.records.store import Store, StoreError, holds_elastic_records
 from dpbench.stats.binomial import clopper_pearson
 from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
-from dpbench.text.frozen import Frozen
-from dpbench.text.outside import one_line, open_input, read_input, what_is_wrong
+from dpbench.text.outside import one_line, open_input, read_input
+from dpbench.text.validated import Frozen, Items, Moment, Positive, day_of, what_is_wrong
 
 SCHEMA = 1
 _GATE = "gate"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dpbench.records.record import Environment
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """A finite number. As a share, 0.05 is 5 %."""

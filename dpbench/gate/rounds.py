@@ -40,7 +40,7 @@ from dpbench.processes.messages import (
 )
 from dpbench.processes.start import child_command
 from dpbench.records.record import Environment, Outcome
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 LOCKSTEP = child_command("dpbench.processes.child.lockstep")
 BLOCKS = 80

@@ -18,7 +18,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from dpbench.cases.case import Case
-from dpbench.cases.explain import explain, nearest, one_of
 from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
@@ -27,9 +26,9 @@ from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
+from dpbench.text.validated import Frozen, explain, nearest, one_of
 
 Model = TypeVar("Model", bound=BaseModel)
 

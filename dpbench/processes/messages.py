@@ -21,7 +21,7 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Data
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Environment, Outcome
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 from dpbench.trace.timeline import VariantTrace
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -9,7 +9,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from dpbench.records.record import Environment
 from dpbench.stats.rounds import Estimate
-from dpbench.text.outside import one_line, what_is_wrong
+from dpbench.text.outside import one_line
+from dpbench.text.validated import what_is_wrong
 
 SCHEMA = 1
 _MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from dpbench.records.counts import Place
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 WARM_UP = 2
 LEAST_STEPS, MOST_STEPS, USUAL_STEPS = WARM_UP + 1, 1000, 25

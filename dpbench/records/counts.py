@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
 from dpbench.records.record import Environment, Outcome
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 ABSENT = "absent"
 """The end of a counter that is 1 if the wrapper cannot do a use, else 0."""

@@ -13,8 +13,8 @@ from dpbench.errors import WrongInputError
 from dpbench.records.counts import CountRecord, diff
 from dpbench.records.record import Outcome
 from dpbench.text.files import replace_text
-from dpbench.text.frozen import Frozen
-from dpbench.text.outside import read_input, what_is_wrong
+from dpbench.text.outside import read_input
+from dpbench.text.validated import Frozen, what_is_wrong
 
 FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"

@@ -6,7 +6,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticCustomError
 
-from dpbench.cases.bounds import Real
+from dpbench.text.validated import Real
 
 _THROTTLED_SHARE = 0.01
 

@@ -17,12 +17,11 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
-from dpbench.cases.bounds import Count, Moment, Positive, Real
 from dpbench.cases.case import Case
 from dpbench.records.readings import DeviceTelemetry, Reading
 from dpbench.stats.least_samples import are_enough, least_seconds
-from dpbench.text.frozen import Frozen
-from dpbench.text.outside import one_line, what_is_wrong
+from dpbench.text.outside import one_line
+from dpbench.text.validated import Count, Frozen, Moment, Positive, Real, what_is_wrong
 
 _LOST_GPU = (
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST

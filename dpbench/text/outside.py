@@ -13,14 +13,11 @@ import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
-
 MOST_BYTES = 64 << 20
 """The limit of a file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
 """The limit of a file of lines: records, a history, trials."""
 _MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
-_ABOUT_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")  # pydantic's errors without a wrong value
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
 
@@ -46,15 +43,6 @@ def shortened(text: str, letters: int = 600) -> str:
 def quoted(value: object) -> str:
     """The repr, shortened in the middle."""
     return _REPR.repr(value)
-
-
-def what_is_wrong(error: ValidationError) -> str:
-    """The first wrong field, what it should be, and its value, in one line."""
-    first = error.errors()[0]
-    place = "".join(f"{part}." for part in first["loc"] if part != "[key]")
-    says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in first["msg"]
-    value = "" if says_all else f", not {quoted(first['input'])}"
-    return one_line(f"{place.removesuffix('.')}: {first['msg']}{value}".removeprefix(": "))
 
 
 def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench.processes.child.process import answer
 from dpbench.processes.fence import confine
-from dpbench.text.frozen import Frozen
+from dpbench.text.validated import Frozen
 
 
 def respond(text: str) -> Frozen:

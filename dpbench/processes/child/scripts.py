@@ -39,8 +39,8 @@ from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.processes.process_tree import die_with_parent, nothing_left_behind
 from dpbench.records.communication import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line
+from dpbench.text.validated import Frozen
 
 # Without this, each rank would import the others when a script first uses them.
 _PRELOADED = ("dpbench.measure.ranks.issues", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")

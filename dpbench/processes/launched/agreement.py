@@ -13,8 +13,8 @@ import dpbench
 from dpbench.cases.host import commit_of
 from dpbench.cases.spec import Spec
 from dpbench.processes.launched.world import World
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import one_line
+from dpbench.text.validated import Frozen
 
 Text = Annotated[str, AfterValidator(one_line)]
 """Text from another machine, so without a terminal's commands."""

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from dpbench.cases.explain import nearest, one_of
-from dpbench.text.frozen import Frozen
 from dpbench.text.outside import quoted
+from dpbench.text.validated import Frozen, nearest, one_of
 
 
 class Kind(StrEnum):

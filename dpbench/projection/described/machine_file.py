@@ -19,7 +19,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
-from dpbench.cases.explain import nearest, one_of
 from dpbench.errors import WrongInputError
 from dpbench.projection.described.machine import (
     Bandwidth,
@@ -34,8 +33,8 @@ from dpbench.projection.described.machine import (
     refuse,
 )
 from dpbench.projection.described.topology import Layout, links_of, role_of, routes_of
-from dpbench.text.frozen import Frozen
-from dpbench.text.outside import one_line, quoted, read_toml, what_is_wrong
+from dpbench.text.outside import one_line, quoted, read_toml
+from dpbench.text.validated import Frozen, nearest, one_of, what_is_wrong
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
 _PARTS = "parts"

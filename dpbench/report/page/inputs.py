@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from dpbench.cases.bounds import Items, Positive, Real
 from dpbench.cases.plan import Skip
 from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.elastic.record_file import read_elastic
@@ -20,7 +19,8 @@ from dpbench.records.counts import CountRecord
 from dpbench.records.record import Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
 from dpbench.stats.rounds import Estimate
-from dpbench.text.outside import one_line, open_input, quoted, read_json, what_is_wrong
+from dpbench.text.outside import one_line, open_input, quoted, read_json
+from dpbench.text.validated import Items, Positive, Real, what_is_wrong
 
 
 class PageInputError(WrongInputError):

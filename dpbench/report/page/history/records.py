@@ -10,7 +10,6 @@ from itertools import chain
 from dpbench.analysis.answer import place
 from dpbench.analysis.compare import differences
 from dpbench.analysis.summary import Summary, summarise_cases
-from dpbench.cases.bounds import day_of
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment, Record
@@ -22,6 +21,7 @@ from dpbench.report.page.theme import variant_colours
 from dpbench.stats.rounds import Estimate
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import number
+from dpbench.text.validated import day_of
 
 _SHORT = 10
 _MOST_LISTED = 200
