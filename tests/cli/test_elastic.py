@@ -73,16 +73,6 @@ def test_a_busy_machine_is_named_once_after_the_refusals(monkeypatch, words, cod
     assert answer.err.startswith(f"dpbench: {warning}\nundisturbed run begins; ") is bool(times)
 
 
-def test_checkpoints_of_another_model_are_refused_and_kept(dpbench, tmp_path):
-    owner = tmp_path / "kept" / "elastic.json"
-    owner.parent.mkdir()
-    owner.write_text('{"workload": "convnet/small", "dtype": "float32"}')
-    done = dpbench("elastic", *SMALL, "--checkpoints", "kept")
-    assert done.returncode == 2
-    assert "holds checkpoints of another model, convnet/small in float32; allowed: " in done.stderr
-    assert list(tmp_path.rglob("*")) == [owner.parent, owner]
-
-
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("number", "plan"),
