@@ -139,14 +139,6 @@ _FIELDS = (
     ({"extra": 1}, "is no record: extra: "),
     ({"samples_s": []}, "is no record: Value error, outcome ok needs samples_s"),
     ({"samples_s": [0.1, 0]}, "is no record: samples_s.1: "),
-    (
-        {"outcome": "crashed", "samples_s": []},
-        "is no record: Value error, outcome crashed needs a reason and has no samples_s",
-    ),
-    (
-        {"outcome": "crashed", "reason": "why"},
-        "is no record: Value error, outcome crashed needs a reason and has no samples_s",
-    ),
 )
 _NO_JSON = (b"{", b'{"schema": NaN}', b"__import__('os')")
 

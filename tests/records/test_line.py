@@ -88,3 +88,10 @@ def test_what_could_not_be_read_again_cannot_be_made() -> None:
     fields = dict(ok(case(), 0))
     with pytest.raises(ValidationError, match=r"samples_s\.1"):
         Record(**{**fields, "samples_s": (0.1, math.nan)})
+
+
+@pytest.mark.parametrize("wrong", [{"samples_s": (0.1,)}, {"reason": None}])
+def test_a_failed_record_has_a_reason_and_no_samples(wrong: dict[str, object]) -> None:
+    fields = failed(case(), 0, "crashed", "why").to_json() | wrong
+    with pytest.raises(RecordLineError, match="needs a reason and has no samples_s"):
+        parse_line(json.dumps(fields).encode())

@@ -23,7 +23,7 @@ def test_a_comparison_shows_them_in_its_rows_and_as_its_reference():
 def test_counts_show_them_in_their_columns():
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=1)})
     record = CountRecord(case=case("tuned").of(TUNED), outcome="ok", counts=counts, environment=ENVIRONMENT)
-    assert f" {TUNED} " in printed(counts_text([record]), 200)
+    assert f" {TUNED}\n" in printed(counts_text([record]), 200)
 
 
 def test_the_list_has_a_line_for_each_with_what_is_allowed():
