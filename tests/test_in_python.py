@@ -40,7 +40,7 @@ def test_a_model_and_own_variants_are_compared_and_stay_as_they_are(tmp_path):
     variants = ["naive", on_chunks(1), on_chunks(2)]
     result = dpbench.compare(
         model, (INPUTS, TARGET), functional.cross_entropy, devices=["cpu"] * 2, variants=variants, rounds=1,
-        results=tmp_path,
+        budget="5s", results=tmp_path,
     )  # fmt: skip
     outcomes = {row["variant"]: row["outcome"] for row in result.table}
     assert outcomes == {"single": "ok", "naive": "ok", "given:times_1": "ok", "given:times_2": "wrong_result"}

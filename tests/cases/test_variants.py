@@ -9,7 +9,7 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import registered
 from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_text
-from dpbench.cases.spec import SpecError, from_options
+from dpbench.cases.spec import from_options
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
 from dpbench.parallel import Policy
@@ -88,64 +88,6 @@ def test_with_parameters_adds_to_them_or_replaces_them():
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("tund", "'tund' is no variant, did you mean 'tuned'?"),
-        ("tund[dispatch=auto]", "'tund[dispatch=auto]' is no variant, did you mean 'tuned'?"),
-        ("", "'' is no variant"),
-        ("a:b:c", "'a:b:c' is no variant; allowed: single, "),
-        ("a:b[c]", "'c' in 'a:b[c]' is no argument; allowed: key=value"),
-        ("a:b[c=1,c=1]", "'c' in 'a:b[c=1,c=1]' is given twice; allowed: key=value"),
-        (
-            "tuned[dispach=auto]",
-            "'dispach' in 'tuned[dispach=auto]' is no parameter of tuned, did you mean 'dispatch'?; allowed: cache_rep",
-        ),
-        ("naive[dispatch=auto]", "is no parameter of naive; allowed: naive without brackets"),
-        ("tuned[bucket_cap_mb=1]", "is no parameter of tuned"),
-        ("tuned[=auto]", "'' in 'tuned[=auto]' is no parameter of tuned; allowed: cache_replicas, "),
-        ("tuned[dispatch=auto,dispatch=auto]", "'dispatch' in 'tuned[dispatch=auto,dispatch=auto]' is given twice"),
-        ("tuned[dispatch=never]", "dispatch='never' in 'tuned[dispatch=never]' is not allowed; allowed: threads, seq"),
-        (
-            "tuned[dispatch]",
-            "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, interleaved, auto",
-        ),
-        ("tuned[coalesce=True]", "coalesce='True' in 'tuned[coalesce=True]' is not allowed; allowed: true, false"),
-        ("tuned[bucket_bytes=0]", "allowed: a whole number of bytes from 1, or text such as 512KiB, 10MiB"),
-        ("tuned[bucket_bytes=1MB]", "allowed: a whole number of bytes from 1"),
-        ("tuned[bucket_bytes=9999999999999GiB]", "allowed: a whole number of bytes from 1"),
-        ("ddp[bucket_cap_mb=0]", "allowed: a number of MiB above 0, at most 1048576"),
-        ("ddp[accumulate=0]", "allowed: a whole number from 1 to 1024"),
-        ("ddp[accumulate=1025]", "allowed: a whole number from 1 to 1024"),
-        ("ddp[accumulate=2.0]", "allowed: a whole number from 1 to 1024"),
-        ("ddp[hook=int8]", "allowed: none, fp16, bf16"),
-        ("ddp[find_unused_parameters=true]", "is no parameter of ddp"),
-        ("fsdp[accumulate=2]", "allowed: fsdp without brackets"),
-        ("ddp[bucket_cap_mb=nan]", "allowed: a number of MiB above 0, at most 1048576"),
-        ("ddp[bucket_cap_mb=1e9]", "allowed: a number of MiB above 0, at most 1048576"),
-        ("ddp[bucket_cap_mb=wide]", "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed"),
-        ("tuned_threads[dispatch=auto]", "'dispatch' in 'tuned_threads[dispatch=auto]' is given twice; allowed: cache"),
-        ("tuned[route=ring]", "route='ring' in 'tuned[route=ring]' is not allowed; allowed: auto, star, chain, nccl"),
-        ("tuned[shares=equal]", "is no parameter of tuned"),
-        ("tuned[dispatch=auto", "'tuned[dispatch=auto' has wrong brackets; allowed: one pair after the name, as in"),
-        ("tuned]", "'tuned]' has wrong brackets"),
-        ("tuned[[dispatch=auto]]", "has wrong brackets"),
-        ("tuned[dispatch=[auto]]", "has wrong brackets"),
-        ("tuned[dispatch=auto][coalesce=true]", "has wrong brackets"),
-        ("[dispatch=auto]tuned", "has wrong brackets"),
-    ],
-)
-def test_wrong_input_names_the_text_the_value_and_what_is_allowed(text, reason):
-    with pytest.raises(ValueError, match=r"^\S") as caught:
-        VariantId(text)
-    assert reason in str(caught.value)
-    with pytest.raises(SpecError) as refused:
-        from_options({"variants": text})
-    assert str(refused.value).startswith("--variants: ")
-    assert reason in str(refused.value)
-    assert str(refused.value).count("allowed:") == 1
-
-
-@pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("tuned,naive", ["tuned", "naive"]),
@@ -157,11 +99,6 @@ def test_wrong_input_names_the_text_the_value_and_what_is_allowed(text, reason):
 )
 def test_commas_inside_brackets_do_not_split(text, parts):
     assert split_list(text) == parts
-
-
-def test_one_variant_written_in_two_ways_is_there_twice():
-    with pytest.raises(SpecError, match=r"tuned\[bucket_bytes=1024\] is there twice"):
-        from_options({"variants": "tuned[bucket_bytes=1KiB],tuned[bucket_bytes=1024]"})
 
 
 def case(variant):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dpbench import cli
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,5 +31,20 @@ def dpbench(tmp_path):
             text=True,
             timeout=grown(timeout_s),
         )
+
+    return call
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Call the command line in this process, in an empty folder; the call returns exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["dpbench", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
 
     return call

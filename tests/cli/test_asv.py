@@ -1,30 +1,18 @@
 """`dpbench asv-machine`: what it prints and the exit code, without children."""
 
 import json
-import sys
 
 import pytest
 
-from dpbench import cli
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cli import asv as cli_asv
 
 MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 
 
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Call the command line in an empty folder; the call returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _machine(monkeypatch):
     monkeypatch.setattr(cli_asv, "ask_machine", lambda: MACHINE)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["dpbench", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def test_the_machine_file_is_told_and_written(call, tmp_path):

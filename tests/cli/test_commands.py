@@ -151,23 +151,23 @@ def test_digits_train(dpbench, tmp_path):
     assert all(r["metrics"]["loss_last"] < r["metrics"]["loss_first"] for r in found)
 
 
-def test_without_a_command_it_prints_the_help(dpbench):
-    bare, asked = dpbench(), dpbench("--help")
-    assert (bare.returncode, bare.stdout, bare.stderr) == (0, asked.stdout, "")
-    assert bare.stdout.startswith("Usage: ")
-    assert len(bare.stdout.splitlines()) > 20
+def test_without_a_command_it_prints_the_help(call):
+    code, out, err = call()
+    assert (code, out, err) == (0, call("--help")[1], "")
+    assert out.startswith("Usage: ")
+    assert len(out.splitlines()) > 20
 
 
-def test_list(dpbench, tmp_path):
-    done = dpbench("list")
-    assert done.returncode == 0, done.stderr
-    assert all(name in done.stdout for name in VARIANTS)
-    listed = json.loads(dpbench("list", "--json").stdout)
+def test_list(call, tmp_path):
+    code, out, _ = call("list")
+    assert code == 0
+    assert all(name in out for name in VARIANTS)
+    listed = json.loads(call("list", "--json")[1])
     assert listed["variants"]
     units = {each["name"]: each["unit"] for each in listed["workloads"]}
     assert (units["convnet/small"], units["transformer/tiny"]) == ("images", "sequences")
-    assert "items are images" in " ".join(done.stdout.split())
-    assert "convnet (images), transformer (sequences)" in " ".join(dpbench("compare", "--help").stdout.split())
+    assert "items are images" in " ".join(out.split())
+    assert "convnet (images), transformer (sequences)" in " ".join(call("compare", "--help")[1].split())
     assert {"bucket_bytes", "dispatch", "bucket_cap_mb"} <= {each["name"] for each in listed["parameters"]}
     assert not list(tmp_path.iterdir())
 
@@ -202,30 +202,28 @@ def test_a_machine_file_of_the_cpu_is_projected_on(dpbench):
 
 
 @pytest.mark.parametrize("command", ["compare", "sweep", "init", "list", "doctor"])
-def test_help_has_an_example(dpbench, command):
-    done = dpbench(command, "--help")
-    assert done.returncode == 0
-    assert f"dpbench {command}" in done.stdout.split("Example", 1)[1]
+def test_help_has_an_example(call, command):
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert f"dpbench {command}" in out.split("Example", 1)[1]
 
 
 @pytest.mark.parametrize(
     ("command", "rare", "usual"),
     [("compare", "--seed", "--rounds"), ("gate", "--base-exact", "--base"), ("counts", "--update", "--script")],
 )
-def test_options_for_maintainers_are_a_group_at_the_end(dpbench, command, rare, usual):
-    options, _, others = dpbench(command, "--help").stdout.partition("Options for maintainers:")
+def test_options_for_maintainers_are_a_group_at_the_end(call, command, rare, usual):
+    options, _, others = call(command, "--help")[1].partition("Options for maintainers:")
     assert f"  {usual} " in options
     assert f"  {rare} " in others
     assert f"  {rare} " not in options
 
 
-def test_the_former_name_of_an_option_is_taken_with_a_warning(dpbench):
-    done = dpbench("gate", "--base", "x", "--markdown=a/")
-    warning, refusal = done.stderr.splitlines()
+def test_the_former_name_of_an_option_is_taken_with_a_warning(call):
+    warning, refusal = call("gate", "--base", "x", "--markdown=a/")[2].splitlines()
     assert warning == "dpbench: warning: --markdown is called --comment now"
     assert "'--comment': 'a/' cannot be written" in refusal
-    done = dpbench("counts", "--steps", "9", "--", "--ranks", "2")
-    assert "--ranks" not in done.stderr
+    assert "--ranks" not in call("counts", "--steps", "9", "--", "--ranks", "2")[2]
 
 
 NVML_WITH_A_GPU = """

@@ -9,13 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
 from dpbench.processes.other_load import LoadMeter, OtherLoad
 from dpbench.records.record import Outcome
 from tests.hostile.attack import attack
+from tests.processes.conftest import marked_processes
 
 SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5)
 
@@ -73,16 +73,6 @@ def test_a_busy_machine_is_named_once_after_the_refusals(monkeypatch, words, cod
     assert answer.err.startswith(f"dpbench: {warning}\nundisturbed run begins; ") is bool(times)
 
 
-def test_checkpoints_of_another_model_are_refused_and_kept(dpbench, tmp_path):
-    owner = tmp_path / "kept" / "elastic.json"
-    owner.parent.mkdir()
-    owner.write_text('{"workload": "convnet/small", "dtype": "float32"}')
-    done = dpbench("elastic", *SMALL, "--checkpoints", "kept")
-    assert done.returncode == 2
-    assert "holds checkpoints of another model, convnet/small in float32; allowed: " in done.stderr
-    assert list(tmp_path.rglob("*")) == [owner.parent, owner]
-
-
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(
     ("number", "plan"),
@@ -107,26 +97,14 @@ def test_no_process_and_no_temporary_folder_outlives_the_command(tmp_path, numbe
         start_new_session=True,
     )
     deadline_s = time.monotonic() + 150
-    while sum("dpbench.elastic.child.trainer" in words for words in marked(mark).values()) < 2:
+    while sum("dpbench.elastic.child.trainer" in words for words in marked_processes(mark).values()) < 2:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
     command.send_signal(number)
     assert command.wait(60) == (130 if number == signal.SIGINT else -signal.SIGKILL)
     kept = {"runs", "torchinductor_root"}  # the second is torch's own cache
-    while left := [*marked(mark).values(), *({path.name for path in tmp_path.iterdir()} - kept)]:
+    while left := [*marked_processes(mark).values(), *({path.name for path in tmp_path.iterdir()} - kept)]:
         assert time.monotonic() < deadline_s, left
         time.sleep(0.1)
     if number == signal.SIGINT:
         assert list((tmp_path / "runs").iterdir()) == []
-
-
-def marked(mark: str) -> dict[int, list[str]]:
-    """Return the command lines of the processes that inherited the mark, by process id."""
-    found = {}
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("DPBENCH_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = process.cmdline()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found

@@ -70,10 +70,3 @@ def test_records_of_another_machine_are_refused_unless_allowed(sweep, tmp_path):
     assert set(shown["differences"]) == {"hostname", "torch"}
     assert "2.9.0" in shown["differences"]["torch"]
     assert shown["cases"][0]["step_time_s"]["median"] > 0
-
-
-def test_what_may_be_retried_is_named(dpbench, tmp_path):
-    (tmp_path / "my.toml").write_text("")
-    done = dpbench("sweep", "my.toml", "--retry", "everything")
-    assert done.returncode == 2
-    assert "failed" in done.stderr

@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 
 from dpbench.cli import init as command
-from dpbench.cli import main
 from dpbench.cli.init import write_new
 from dpbench.errors import WrongInputError
 from tests.cli.repositories import git
@@ -17,19 +16,9 @@ SETTINGS = "benchmarks/gate.toml"
 WORKFLOWS = [".github/workflows/dpbench-comment.yml", ".github/workflows/dpbench.yml"]
 
 
-@pytest.fixture
-def call(tmp_path, monkeypatch, capsys):
-    """Call the command line in a repository; the call returns exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _repository(tmp_path):
     git(tmp_path, "init", "--quiet")
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["dpbench", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def files(folder):

@@ -31,7 +31,7 @@ def test_they_are_compared_like_ours_and_a_faulty_one_costs_its_own_case(dpbench
     shutil.copy(OWN, tmp_path)
     right = [f"own_variants:{name}" for name in ("halves", "Class", "ranks")]
     variants = ",".join([*right, "own_variants:halves[scale=2]", "nowhere:to_be_found"])
-    where = ["--workloads", "mlp/tiny", "--batch", "8", "--devices", "cpu*2", "--rounds", "1"]
+    where = ["--workloads", "mlp/tiny", "--batch", "8", "--devices", "cpu*2", "--rounds", "1", "--budget", "5s"]
     done = dpbench("compare", "--variants", variants, *where, "--json")
     assert done.returncode == 0, done.stderr
     cases = {case["variant"]: case for case in json.loads(done.stdout)["cases"]}

@@ -2,12 +2,10 @@
 
 import json
 import re
-import sys
 
 import pytest
 
 from benchmarks.projection.validate import HERE
-from dpbench import cli
 from dpbench.cases.variants import VariantId
 from dpbench.processes import project_all
 from dpbench.projection.described.machine_file import machine_names
@@ -26,11 +24,9 @@ def counted(workload, steps):
     }
 
 
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Call the command line; the call returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
+@pytest.fixture(autouse=True)
+def asked(monkeypatch):
+    """What was asked to be counted."""
     asked = []
 
     def count(workload, steps):
@@ -38,19 +34,11 @@ def call(monkeypatch, capsys, tmp_path):
         return counted(workload, steps)
 
     monkeypatch.setattr(project_all, "count_steps", count)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["dpbench", "project", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    call.asked = asked
-    return call
+    return asked
 
 
-def test_the_table_has_a_row_and_a_sum_for_each_variant_and_begins_with_advice(call):
-    code, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
+def test_the_table_has_a_row_and_a_sum_for_each_variant_and_begins_with_advice(call, asked):
+    code, out, _ = call("project", "convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
     assert code == 0
     lines = out.splitlines()
     advice = " ".join(out.split())
@@ -61,11 +49,13 @@ def test_the_table_has_a_row_and_a_sum_for_each_variant_and_begins_with_advice(c
     firsts = [line.split()[0] for line in lines if line.startswith(" ") and line.strip()]
     assert [word for word in firsts if word in VARIANTS[1].split(",")] == VARIANTS[1].split(",")
     steps = [(VariantId("single"), 1), (VariantId("torch_dp"), 4), (VariantId("ddp"), 1)]
-    assert call.asked == [("convnet/base", steps)]
+    assert asked == [("convnet/base", steps)]
 
 
 def test_json_has_the_same_with_units(call):
-    code, out, _ = call("convnet/base", "--machine", "4xT4-pcie,4x4090-pcie", *VARIANTS, "--batch", "256", "--json")
+    code, out, _ = call(
+        "project", "convnet/base", "--machine", "4xT4-pcie,4x4090-pcie", *VARIANTS, "--batch", "256", "--json"
+    )
     found = json.loads(out)
     assert code == 0
     assert [each["machine"] for each in found["projections"]] == ["4xT4-pcie", "4x4090-pcie"]
@@ -81,7 +71,7 @@ def test_json_has_the_same_with_units(call):
 
 def test_intervals_are_the_fitted_errors_and_smaller_if_one_device_is_known(call):
     def rows(*words):
-        found = json.loads(call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json", *words)[1])
+        found = json.loads(call("project", "convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json", *words)[1])
         return found["projections"][0]["variants"]
 
     for words, error in (((), fitted().step_error), (("--one-device", "312.9"), fitted().ratio_error)):
@@ -94,20 +84,22 @@ def test_intervals_are_the_fitted_errors_and_smaller_if_one_device_is_known(call
 
 def test_bf16_is_faster_and_says_that_no_row_tests_it(call):
     words = ("convnet/base", "--machine", "4xL4-pcie", "--variants", "ddp", "--json", "--math")
-    full, half = (json.loads(call(*words, math)[1])["projections"][0] for math in ("float32", "bf16"))
+    full, half = (json.loads(call("project", *words, math)[1])["projections"][0] for math in ("float32", "bf16"))
     assert half["variants"][0]["step_time_s"]["mid"] < full["variants"][0]["step_time_s"]["mid"]
     assert any(note.startswith("bf16: no published step tests autocast") for note in half["notes"])
 
 
 def test_a_surer_error_decides(call, monkeypatch):
     monkeypatch.setattr("dpbench.cli.project.fitted", lambda: Fitted(beside=0.05))
-    _, out, _ = call("convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
+    _, out, _ = call("project", "convnet/base", "--machine", "4xT4-pcie", *VARIANTS)
     assert out.startswith("On 4xT4-pcie use ddp: ")
 
 
 def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
     def step_s(*words):
-        _, out, _ = call("convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--json", *words)
+        _, out, _ = call(
+            "project", "convnet/base", "--machine", "4xT4-pcie", "--variants", "torch_dp", "--json", *words
+        )
         return json.loads(out)["projections"][0]["variants"][0]["step_time_s"]["mid"]
 
     assert step_s("--loader", "10") == pytest.approx(128 / 10)
@@ -115,14 +107,14 @@ def test_a_slower_loader_and_a_queue_that_never_drains_change_the_answer(call):
 
 
 def test_a_variant_that_one_process_cannot_run_has_its_reason(call):
-    code, out, _ = call("convnet/base", "--machine", "2x8xA100-100gb", *VARIANTS)
+    code, out, _ = call("project", "convnet/base", "--machine", "2x8xA100-100gb", *VARIANTS)
     assert code == 0
     assert "torch_dp: one process cannot use the devices of several machines" in out
 
 
 def test_list_has_every_machine(call):
-    code, out, _ = call("--list")
+    code, out, _ = call("project", "--list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == list(machine_names())
-    _, out, _ = call("--list", "--json")
+    _, out, _ = call("project", "--list", "--json")
     assert [each["name"] for each in json.loads(out)["machines"]] == list(machine_names())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import ROOT
 
-QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "6s")
+QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "2s")
 FAKE_GPUS = f"{ROOT / 'tests/cli/fake_gpus'}:{ROOT}"
 SWEEP = """
 variants = ["naive", "tuned", "ddp"]

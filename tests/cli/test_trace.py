@@ -1,31 +1,14 @@
 """`dpbench trace`: recorded and simulated in real children."""
 
 import json
-import sys
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from dpbench import cli
 from tests.simulated import needs_simulator
 from tests.trace.trace_events import faults
 
-SIMULATED = ("mlp/tiny", "--devices", "sim*2", "--variants", "naive,tuned", "--batch", "8")
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Call the command line; the call returns exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*words, command="trace"):
-        monkeypatch.setattr(sys, "argv", ["dpbench", command, *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
+SIMULATED = ("trace", "mlp/tiny", "--devices", "sim*2", "--variants", "naive,tuned", "--batch", "8")
 
 
 @needs_simulator
@@ -54,7 +37,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(call, tmp_path):
 
 def test_a_step_is_recorded_on_cpu_lanes(call, tmp_path):
     variants = "single,naive,tuned[dispatch=threads],ddp"
-    words = ("mlp/tiny", "--devices", "cpu*2", "--variants", variants, "--json", "--output", "out")
+    words = ("trace", "mlp/tiny", "--devices", "cpu*2", "--variants", variants, "--json", "--output", "out")
     code, out, _ = call(*words)
     found = json.loads(out)
     rows = {row["variant"]: row for row in found["variants"]}
@@ -76,7 +59,7 @@ def test_a_step_is_recorded_on_cpu_lanes(call, tmp_path):
 
 def test_a_factory_that_fails_is_one_line(call, tmp_path):
     (tmp_path / "broken.py").write_text("def make():\n    raise RuntimeError('no data here')\n")
-    code, _, err = call("broken:make", "--devices", "cpu*2", "--variants", "naive")
+    code, _, err = call("trace", "broken:make", "--devices", "cpu*2", "--variants", "naive")
     assert code == 2
     assert "no data here" in err
 

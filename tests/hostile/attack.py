@@ -10,9 +10,9 @@ import signal
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,7 +22,8 @@ from tests.hostile.children import answering
 _REPORTS = ("--comment=", "--junit=")
 _MEMORY = "/dev/shm"  # files in memory: hundreds of folders are made, and records are synced
 CODES = {0, 1, 2, 3, 130}
-Files = Mapping[str, bytes]
+Files = Mapping[str, bytes | Callable[[Path], None]]
+"""Contents by relative path, or what makes the file."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,33 @@ class Answer:
     written: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Row:
+    """One attack. `pattern` is a regular expression of its one line."""
+
+    area: str
+    name: str
+    words: tuple[str, ...]
+    pattern: str
+    files: Files = field(default_factory=dict)
+
+    @property
+    def code(self) -> int:
+        return 3 if self.words[0] == "gate" else 2
+
+    def __str__(self) -> str:
+        return f"{self.area}: {self.name}"
+
+
 @contextmanager
 def new_folder(files: Files = {}) -> Iterator[Path]:  # noqa: B006  # never changed
-    """Make a folder with these files, go there, and make it the home. `files` maps relative paths to contents."""
+    """Make a folder with these files, go there, and make it the home."""
     back = Path.cwd()
     with tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None) as name:
         folder = Path(name)
         for path, content in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content)
+            (folder / path).write_bytes(content) if isinstance(content, bytes) else content(folder / path)
         os.chdir(folder)
         try:
             yield folder

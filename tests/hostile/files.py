@@ -1,13 +1,13 @@
 """The contents of files that are right except for the named change."""
 
 import json
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from dpbench.gate.history import EQUAL
+from tests.cli.repositories import git
 from tests.records.making import ENVIRONMENT, case, ok
 
 COMMIT = "a" * 40
@@ -71,7 +71,10 @@ def self_test(
 
 
 def gate_files(settings: bytes = b"") -> dict[str, bytes]:
-    """Return a repository of two commits with a wrapper, its working tree, and the settings as ``g.toml``."""
+    """Return a repository, its working tree, and the settings as ``g.toml``.
+
+    ``main`` has two commits with a wrapper, ``without`` two more without one.
+    """
     return {**_repository(), "g.toml": settings}
 
 
@@ -80,17 +83,18 @@ def _repository() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
-        def git(*words: str) -> None:
-            identity = ("-c", "user.name=n", "-c", "user.email=e@x")
-            subprocess.run(["git", *identity, *words], cwd=folder, capture_output=True, check=True)
-
         wrapper = Path(__file__).parents[2] / "dpbench" / "parallel"
         for source in wrapper.glob("*.py"):
             target = folder / "dpbench" / "parallel" / source.name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
-        git("init", "--quiet", "--template=", "--initial-branch=main")
-        git("add", "--all")
-        git("commit", "--quiet", "-m", "one")
-        git("commit", "--quiet", "--allow-empty", "-m", "two")
+        git(folder, "init", "--quiet", "--template=", "--initial-branch=main")
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "-m", "one")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "two")
+        git(folder, "checkout", "--quiet", "-b", "without")
+        git(folder, "rm", "-r", "--quiet", "dpbench")
+        git(folder, "commit", "--quiet", "-m", "no wrapper")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "still none")
+        git(folder, "checkout", "--quiet", "main")
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

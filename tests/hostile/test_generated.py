@@ -1,45 +1,26 @@
-"""Input drawn by hypothesis, from texts that are hostile to a parser, a terminal, a path or git.
+"""One property: whatever is in an option or a file, a command is unharmed. hypothesis draws the input.
 
-The seed is that of `tests/sampling.py`. `make test-all` draws many more.
+Texts are hostile to a parser, a terminal, a path or git. The seed is that of `tests/sampling.py`. `make test-all`
+draws many more.
 """
 
 import json
-from typing import Any
+from collections.abc import Mapping
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests import sampling
-from tests.hostile.attack import assert_unharmed, attack
-from tests.hostile.files import (
-    counts_file,
-    gate_files,
-    record_line,
-    self_test,
-)
+from tests.hostile.attack import Files, assert_unharmed, attack
+from tests.hostile.files import counts_file, gate_files, record_line, self_test
+from tests.hostile.numbers import changed_numbers
 
 FRAGMENTS = (
     *("\x1b[31m", "\x1b]0;t\x07", "\x9b2J", "\r", "\n", "\t", "\0", "\u202e", "\u2028", "\udc80", "٤", "é", "💥"),
     *("--output=x", "-", "../", "/", "/dev/null", "~", "~root", "*", "?", "$(id)", "`", "{0}", "%s", "[/red]", "[b]"),
-    *(
-        "9" * 400,
-        "9" * 5000,
-        "-1",
-        "0",
-        "1e309",
-        "nan",
-        "inf",
-        "0x10",
-        "1_000",
-        "true",
-        "null",
-        "",
-        " ",
-        ",",
-        ",,",
-        ":",
-    ),
-    *("[", "]", "{", "}", '"', "'", "\\", "=", ".", "#", "HEAD", "HEAD~1", "@{1}", "a" * 300, "x" * 5000),
+    *("9" * 400, "9" * 5000, "-1", "0", "1e309", "nan", "inf", "0x10", "1_000", "true", "null", "", " ", ",", ",,"),
+    *(":", "[", "]", "{", "}", '"', "'", "\\", "=", ".", "#", "HEAD", "HEAD~1", "@{1}", "a" * 300, "x" * 5000),
 )
 TEXTS = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), min_size=1, max_size=4).map("".join)
 VALUES = st.recursive(
@@ -47,6 +28,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
 )
+BYTES = TEXTS.map(lambda text: text.encode(errors="surrogateescape")) | st.binary(max_size=50)
 OPTIONS = {
     "compare": "variants workloads batch devices modes dtypes data rounds budget timeout threads seed results",
     "sweep": "retry results",
@@ -55,80 +37,82 @@ OPTIONS = {
     "export": "output",
     "gate": "base head tiers budget settings results comment junit",
 }
+GATE = ("gate", "--base=HEAD~1")
+FIELDS = {
+    "sweep": "variants workloads batch devices modes rounds budget timeout seed reference x",
+    "settings": "alarm_rate thresholds benchmark accepted x",
+    "record": "run round started_at outcome reason samples_s schema case.workload environment.commit "
+    "environment.python environment.torch metrics.stopped_by case.devices x",
+    "counts": "format schema torch python cases x",
+    "self-test": "tested alarm_rate budget_s began ended environment x",
+}
+Attack = tuple[tuple[str, ...], Files]
 
 
-def words_of(text: str) -> st.SearchStrategy[str]:
-    """Return the words of the text, drawn one at a time."""
-    return st.sampled_from(text.split())
+@st.composite
+def options(draw: st.DrawFn) -> Attack:
+    """Draw a command with up to three options."""
+    command = draw(st.sampled_from(sorted(OPTIONS)))
+    names = draw(st.lists(st.sampled_from(OPTIONS[command].split()), min_size=1, max_size=3, unique=True))
+    words = [f"--{name}={draw(TEXTS)}" for name in names]
+    words += [draw(TEXTS) for _ in range(command in {"sweep", "export"})]
+    return (command, *(word.replace("\0", "") for word in words if "dev/null" not in word)), {}
 
 
-def drawn(few: int) -> Any:
-    """Return the decorators of a test: `few` examples, or forty times as many if the run leaves nothing out."""
-
-    def decorate(test: Any) -> Any:
-        count = few * 40 if sampling.runs_everything() else few
-        quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-        options = settings(max_examples=count, deadline=None, database=None, suppress_health_check=quiet)
-        return seed(sampling.seed())(options(test))
-
-    return decorate
-
-
-@drawn(80)
-@given(st.sampled_from(sorted(OPTIONS)), st.data())
-def test_options(command, data):
-    names = data.draw(st.lists(st.sampled_from(OPTIONS[command].split()), min_size=1, max_size=3, unique=True))
-    words = [f"--{name}={data.draw(TEXTS)}".replace("\0", "") for name in names]
-    arguments = {"sweep": 1, "export": 1}.get(command, 0)
-    words += [data.draw(TEXTS).replace("\0", "") for _ in range(arguments)]
-    assert_unharmed(attack((command, *(word for word in words if "dev/null" not in word))))
+def field(kind: str, name: str, value: object) -> Attack:
+    """Return a command that reads a file of a kind, which is right but for one field."""
+    match kind:
+        case "sweep":
+            return ("sweep", "s.toml"), {"s.toml": toml(name, value)}
+        case "settings":
+            return (*GATE, "--tiers=0", "--settings=g.toml"), gate_files(toml(name, value))
+        case "record":
+            return ("export", "r.jsonl"), {"r.jsonl": record_line({name: value})}
+        case "counts":
+            expected = {"e/torch-2.13.0-py3.11.json": counts_file(**{name: value})}
+            return ("counts", "--check", "--expected=e"), expected
+        case _:
+            return (*GATE, "--tiers=1"), {**gate_files(), "results/gate/self-test-x.json": self_test(**{name: value})}
 
 
-@drawn(60)
-@given(words_of("variants workloads batch devices modes rounds budget timeout seed reference x"), VALUES)
-def test_sweep_files(key, value):
-    assert_unharmed(attack(("sweep", "s.toml"), {"s.toml": toml(key, value)}))
+def fields(kind: str) -> st.SearchStrategy[Attack]:
+    return st.builds(field, st.just(kind), st.sampled_from(FIELDS[kind].split()), VALUES)
 
 
-@drawn(40)
-@given(TEXTS.map(lambda text: text.encode(errors="surrogateescape")) | st.binary(max_size=50))
-def test_files_of_any_bytes(content):
-    assert_unharmed(attack(("sweep", "s.toml"), {"s.toml": content}))
-    files = {"r.jsonl": content + b"\n"}
-    assert_unharmed(attack(("export", "r.jsonl"), files))
-    assert_unharmed(attack(("asv-machine", "--machine=m", "--machine-file=r.jsonl"), files))
+def any_bytes(*words: str) -> st.SearchStrategy[Attack]:
+    return BYTES.map(lambda content: (words, {"file": content + b"\n"}))
 
 
-@drawn(25)
-@given(words_of("alarm_rate thresholds benchmark accepted x"), VALUES)
-def test_gate_settings(key, value):
-    words = ("gate", "--base=HEAD~1", "--tiers=0", "--settings=g.toml")
-    assert_unharmed(attack(words, gate_files(toml(key, value))))
+ATTACKS: Mapping[str, tuple[int, st.SearchStrategy[Attack]]] = {
+    "options": (80, options()),
+    "a field of a sweep": (60, fields("sweep")),
+    "a field of settings": (25, fields("settings")),
+    "a field of a record": (60, fields("record")),
+    "a field of expected counts": (40, fields("counts")),
+    "a field of a self-test": (15, fields("self-test")),
+    "bytes as a sweep": (40, any_bytes("sweep", "file")),
+    "bytes as records": (40, any_bytes("export", "file")),
+    "bytes as a machine file": (40, any_bytes("asv-machine", "--machine=m", "--machine-file=file")),
+    "a number of a file": (200, st.sampled_from(list(changed_numbers())).map(lambda change: change())),
+}
+"""By name, how many attacks `make test` draws."""
 
 
-@drawn(60)
-@given(
-    words_of("run round started_at outcome reason samples_s schema case.workload environment.commit")
-    | words_of("environment.python environment.torch metrics.stopped_by case.devices x"),
-    VALUES,
-)
-def test_records(name, value):
-    assert_unharmed(attack(("export", "r.jsonl"), {"r.jsonl": record_line({name: value})}))
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_input_does_harm(name):
+    few, attacks = ATTACKS[name]
+    count = few * 40 if sampling.runs_everything() else few
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
+    @seed(sampling.seed())
+    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=quiet)
+    @given(attacks)
+    def property_(drawn: Attack) -> None:
+        answer = attack(*drawn)
+        assert_unharmed(answer)
+        assert "this is an error in dpbench" not in answer.err, answer.err
 
-@drawn(40)
-@given(words_of("format schema torch python cases x"), VALUES)
-def test_expected_counts(name, value):
-    assert_unharmed(
-        attack(("counts", "--check", "--expected=e"), {"e/torch-2.13.0-py3.11.json": counts_file(**{name: value})})
-    )
-
-
-@drawn(15)
-@given(words_of("tested alarm_rate budget_s began ended environment x"), VALUES)
-def test_self_test_results(name, value):
-    files = {**gate_files(), "results/gate/self-test-x.json": self_test(**{name: value})}
-    assert_unharmed(attack(("gate", "--base=HEAD~1", "--tiers=1"), files))
+    property_()
 
 
 def toml(key: str, value: object) -> bytes:
@@ -139,7 +123,7 @@ def toml(key: str, value: object) -> bytes:
 def _toml(value: object) -> str:
     match value:
         case dict():
-            return "{" + ", ".join(f"{_toml(str(key))} = {_toml(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{_toml(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
         case list():
             return "[" + ", ".join(map(_toml, value)) + "]"
         case None:

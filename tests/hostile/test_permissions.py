@@ -1,4 +1,4 @@
-"""Files and folders that the user may not read: one line, and nothing is written."""
+"""Files and folders that the user may not read, and a current folder that is gone: one line, nothing is written."""
 
 import os
 from collections.abc import Iterator
@@ -45,6 +45,20 @@ def test_what_cannot_be_read(words, files, hidden, code, monkeypatch):
     assert_unharmed(answer)
     assert answer.code == code, answer
     assert matches(r"cannot be|is not readable", answer), answer
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("list",), 2), (("gate", "--base=main"), 3), (("counts",), 2), (("--version",), 0)]
+)
+def test_a_folder_that_is_gone(words, code):
+    with new_folder() as folder:
+        (folder / "gone").mkdir()
+        os.chdir(folder / "gone")
+        (folder / "gone").rmdir()
+        answer = call(words, folder)
+    assert_unharmed(answer)
+    assert answer.code == code, answer
+    assert code == 0 or matches("current directory: .*; allowed: one that exists", answer), answer
 
 
 @contextmanager

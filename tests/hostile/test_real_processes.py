@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from tests.cli.conftest import dpbench  # noqa: F401  # a fixture
-from tests.hostile.attack import assert_unharmed, call, new_folder
+from tests.cli.repositories import git
+from tests.hostile.attack import assert_unharmed, call, control_characters, new_folder, one_line
 from tests.hostile.files import gate_files
 from tests.hostile.test_interrupts import start  # noqa: F401  # a fixture
 from tests.processes.conftest import wait_until
@@ -54,6 +55,19 @@ def test_a_forward_that_breaks_its_process(dpbench, tmp_path):  # noqa: F811
     assert "\x1b" not in found["broken:prints"]
 
 
+@pytest.mark.parametrize(
+    ("name", "error"), [("nowhere.to:be", "ModuleNotFoundError"), ("evil:factory", "ValueError: ]0;owned")]
+)
+def test_a_factory_that_is_missing_or_raises(dpbench, tmp_path, name, error):  # noqa: F811
+    (tmp_path / "evil.py").write_text("def factory():\n    raise ValueError('\x1b]0;owned\x07')\n")
+    done = dpbench("compare", "--rounds", "1", "--workloads", name)
+    assert (done.returncode, done.stdout, one_line(done.stderr)) == (2, "", True), done.stderr
+    assert not control_characters(done.stderr)
+    assert f"workloads: '{name}'" in done.stderr
+    assert error in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_counting_is_killed(start, tmp_path, number):  # noqa: F811
     process = start("counts", "--update")
@@ -70,15 +84,11 @@ def children_of(pid):
 
 @pytest.mark.parametrize("head", ["HEAD", "HEAD^2", "side"])
 def test_a_merge_commit_is_judged(head):
-    def git(*words):
-        identity = ("-c", "user.name=n", "-c", "user.email=e@x")
-        subprocess.run(["git", *identity, *words], capture_output=True, check=True)
-
     with new_folder(gate_files()) as folder:
-        git("checkout", "--quiet", "-b", "side", "HEAD~1")
-        git("commit", "--quiet", "--allow-empty", "-m", "aside \x1b[31m")
-        git("checkout", "--quiet", "main")
-        git("merge", "--quiet", "--no-ff", "-m", "merged \x1b[31m", "side")
+        git(folder, "checkout", "--quiet", "-b", "side", "HEAD~1")
+        git(folder, "commit", "--quiet", "--allow-empty", "-m", "aside \x1b[31m")
+        git(folder, "checkout", "--quiet", "main")
+        git(folder, "merge", "--quiet", "--no-ff", "-m", "merged \x1b[31m", "side")
         answer = call(("gate", "--base=HEAD^1", f"--head={head}", "--tiers=0"), folder)
     assert_unharmed(answer)
     assert answer.code == 0, answer

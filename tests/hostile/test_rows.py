@@ -3,9 +3,11 @@
 import pytest
 
 from tests.hostile.attack import Answer, assert_unharmed, attack, matches
-from tests.hostile.rows import rows
+from tests.hostile.file_rows import files
+from tests.hostile.files import counts_file
+from tests.hostile.option_rows import options
 
-ROWS = list(rows())
+ROWS = [*options(), *files()]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -19,6 +21,13 @@ def test_a_row(row):
 def test_rows_have_names_of_their_own():
     names = list(map(str, ROWS))
     assert len(set(names)) == len(names)
+
+
+def test_names_in_expected_counts_command_no_terminal():
+    content = counts_file(cases={"\x1b[31mcase": {"\x1b[31mcounter": 1}})
+    answer = attack(("counts", "--check", "--expected=e"), {"e/torch-2.13.0-py3.11.json": content})
+    assert_unharmed(answer)
+    assert (answer.code, "expected, not counted" in answer.out) == (1, True), answer
 
 
 @pytest.mark.parametrize(

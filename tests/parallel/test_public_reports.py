@@ -263,7 +263,6 @@ RIGHT = {
         DataParallel(Call(pooled, last=nn.Linear(3, 2)), LANES)(torch.ones(9, 3, 4, 4)).isfinite(),
         torch.ones(9, 2, dtype=torch.bool),
     ),
-    "pytorch#107374: no chunk is zeros": lambda: (torch.cat(scatter(torch.arange(8), LANES)), torch.arange(8)),
     "frozen-in-time#23: as many chunks as stock": lambda: (
         torch.tensor([len(scatter(torch.ones(size), LANES)) for size in range(1, 128)]),
         torch.tensor([len(torch.ones(size).chunk(4)) for size in range(1, 128)]),
@@ -291,9 +290,3 @@ RIGHT = {
 def test_what_was_right_stays_right(name):
     found, wanted = RIGHT[name]()
     torch.testing.assert_close(found, wanted)
-
-
-def test_scalars_along_another_dimension_are_stocks_error():
-    """pytorch#7973: there is no dimension to gather them along."""
-    with pytest.raises(IndexError, match="cannot gather tensors of 0 dimensions along 1"):
-        DataParallel(Call(lambda self, x: x.mean()), LANES, dim=1)(torch.ones(3, 8))

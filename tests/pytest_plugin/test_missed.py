@@ -71,7 +71,7 @@ def test_what_a_conftest_leaves_out_is_not_missed(run, pytester, conftest):
 
 
 @pytest.mark.usefixtures("saved")
-@pytest.mark.parametrize("words", [["-n", "1"], ["-n1", "--dist=loadfile"], ["-n0"]])
+@pytest.mark.parametrize("words", [["-n", "1"], ["-n0"]])
 def test_under_xdist_it_does_as_pytest_benchmark_does(pytester, words):
     """With -n0 there is no xdist, so it measures."""
     pytester.makepyfile(test_suite=SUITE_IN_WORKERS.format(steps=23 if words == ["-n0"] else 4))

@@ -1,7 +1,5 @@
 """Tables show a variant's brackets; rich would take them for its own markup."""
 
-from rich.console import Console
-
 from dpbench.analysis.compare import compare
 from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
 from dpbench.cases.variants import VariantId
@@ -10,20 +8,14 @@ from dpbench.report.comparison import comparisons_text
 from dpbench.report.counts_table import counts_text
 from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from tests.records.making import ENVIRONMENT, case, ok
+from tests.report.snapshots import printed
 
 TUNED = VariantId("tuned[dispatch=threads]")
 
 
-def printed(what):
-    console = Console(width=200, color_system=None)
-    with console.capture() as capture:
-        console.print(what)
-    return capture.get()
-
-
 def test_a_comparison_shows_them_in_its_rows_and_as_its_reference():
     records = [ok(case("naive"), 0), ok(case("tuned").of(TUNED), 0)]
-    text = printed(comparisons_text(compare(records, reference=TUNED)))
+    text = printed(comparisons_text(compare(records, reference=TUNED)), 200)
     assert f" {TUNED} " in text
     assert f"ratio to {TUNED}" in text
 
@@ -31,11 +23,11 @@ def test_a_comparison_shows_them_in_its_rows_and_as_its_reference():
 def test_counts_show_them_in_their_columns():
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(operators=1)})
     record = CountRecord(case=case("tuned").of(TUNED), outcome="ok", counts=counts, environment=ENVIRONMENT)
-    assert f" {TUNED} " in printed(counts_text([record]))
+    assert f" {TUNED}\n" in printed(counts_text([record]), 200)
 
 
 def test_the_list_has_a_line_for_each_with_what_is_allowed():
-    text = printed(vocabulary_text())
+    text = printed(vocabulary_text(), 200)
     lines = {line.split()[0]: line for line in text.splitlines() if "=...]" in line}
     assert set(lines) == {f"tuned[{name}=...]" for name in TUNED_PARAMETERS} | {
         f"ddp[{name}=...]" for name in DDP_PARAMETERS

@@ -39,24 +39,21 @@ def test_the_race_names_both_places(x, side):
     assert str(caught.value).count("sim_race_errors.py:") == 2
 
 
-def test_a_write_must_wait_for_the_read(x, side):
+@pytest.mark.parametrize(
+    ("first", "then", "race"),
+    [
+        (lambda x: x.sum(), lambda x: x.add_(1), "read-write race: aten.add_"),
+        (lambda x: x.zero_(), lambda x: x.fill_(1.0), "write-write race: aten.fill_"),
+    ],
+)
+def test_a_write_must_wait_for_the_read_and_the_write(x, side, first, then, race):
     side.wait_stream(sim.current_stream(0))
     with sim.stream(side):
-        x.sum()
-    with pytest.raises(RaceError, match=r"read-write race: aten.add_"):
-        x.add_(1)
+        first(x)
+    with pytest.raises(RaceError, match=race):
+        then(x)
     sim.current_stream(0).wait_stream(side)
-    x.add_(1)
-
-
-def test_a_write_must_wait_for_the_write(x, side):
-    side.wait_stream(sim.current_stream(0))
-    with sim.stream(side):
-        x.zero_()
-    with pytest.raises(RaceError, match=r"write-write race: aten.fill_"):
-        x.fill_(1.0)
-    sim.current_stream(0).wait_stream(side)
-    x.fill_(1.0)
+    then(x)
 
 
 def test_parts_of_one_buffer_may_be_used_at_once(x, side):

@@ -71,7 +71,7 @@ def run(script: str, *arguments: str) -> str:
 @needs_simulator
 @pytest.mark.parametrize(
     ("variant", "workload"),
-    sampled(product(("torch_dp", "naive", "tuned", "single"), ("mlp", "convnet", "transformer", "embedding")), 3),
+    sampled(product(("torch_dp", "naive", "tuned", "single"), ("mlp", "convnet", "transformer", "embedding")), 2),
 )
 def test_the_events_are_those_of_a_simulation_with_numbers(variant, workload):
     found, expected = (json.loads(run(STEP, variant, f"{workload}/tiny", numbers)) for numbers in "01")

@@ -1,9 +1,15 @@
+"""Medians of rounds, their ratios, and how they are shown."""
+
+import random
+from math import exp, hypot, log, sqrt
+from statistics import fmean, stdev
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds
+from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_estimates, ratio_of_rounds
 
 times = st.floats(1e-6, 1e3)
 rounds = st.lists(st.lists(times, min_size=1, max_size=5), min_size=1, max_size=8)
@@ -102,3 +108,56 @@ def test_a_case_half_as_slow_again_is_told_from_its_reference_at_five_rounds() -
     rng = np.random.default_rng(1)
     found = [ratio_of_rounds(measured(rng, 5, 0.1, factor=1.5), measured(rng, 5, 0.1)) for _ in range(200)]
     assert np.mean([one.low > 1 for one in found]) > 0.95
+
+
+def test_the_half_widths_are_root_sums_of_squares_of_logarithms() -> None:
+    found = ratio_of_estimates(Estimate(6.0, 3.0, 7.0), Estimate(2.0, 1.5, 5.0))
+    assert found.value == 3.0
+    assert found.low == pytest.approx(3.0 * exp(-hypot(log(6 / 3), log(5 / 2))))
+    assert found.high == pytest.approx(3.0 * exp(hypot(log(7 / 6), log(2 / 1.5))))
+
+
+@pytest.mark.parametrize("poor", [Estimate(2.0, None, None), Estimate(2.0, 0.0, 3.0), Estimate(0.0, 0.0, 3.0)])
+def test_without_two_intervals_above_zero_there_is_none(poor: Estimate) -> None:
+    found = ratio_of_estimates(poor, Estimate(1.0, 0.5, 2.0))
+    assert (found.value, found.low, found.high) == (poor.value, None, None)
+
+
+def test_a_value_outside_of_its_interval_is_inside_the_ratios() -> None:
+    for value in (0.5, 100.0):
+        found = ratio_of_estimates(Estimate(value, 1.0, 8.0), Estimate(1.0, 1.0, 1.0))
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= found.value <= found.high
+
+
+def test_intervals_of_equal_means_contain_one_19_times_in_20() -> None:
+    rng = random.Random(0)
+
+    def drawn() -> Estimate:
+        logs = [rng.gauss(0, 0.1) for _ in range(40)]
+        half = 1.96 * stdev(logs) / sqrt(40)
+        return Estimate(exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half))
+
+    found = [ratio_of_estimates(drawn(), drawn()) for _ in range(2000)]
+    covered = sum((each.low or 0) <= 1 <= (each.high or 0) for each in found) / 2000
+    assert 0.93 < covered < 0.97
+
+
+def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
+    assert Estimate(0.0123456, 0.00999, 0.5).text(1e-3) == "12.3 [10.0, 500.0]"
+    assert Estimate(0.0123456, None, None).text(1e-3) == "12.3"
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [((1.01, 1.5), "slower"), ((0.5, 0.99), "faster"), ((0.9, 1.5), ""), ((1.0, 1.5), ""), ((None, None), "")],
+)
+def test_a_ratio_is_decided_if_its_interval_lacks_one(ends: tuple[float | None, float | None], verdict: str) -> None:
+    ratio = Estimate(1.2, *ends)
+    assert (ratio.verdict, ratio.is_above_one, ratio.is_below_one) == (
+        verdict,
+        verdict == "slower",
+        verdict == "faster",
+    )
+    assert ratio.ends == ((1.2, 1.2) if ends == (None, None) else ends)

@@ -16,8 +16,8 @@ from dpbench.measure.session import open_session
 
 CASES = {
     "convnet/tiny": ["ddp", "ddp[accumulate=2,bucket_cap_mb=0.01]", "ddp[accumulate=3]", "fsdp"],
-    "transformer/tiny": ["ddp[hook=fp16]", "ddp[gradient_as_bucket_view=true,static_graph=true]", "fsdp"],
-    "embedding_sparse/tiny": ["ddp[accumulate=2]"],
+    "transformer/tiny": ["ddp", "ddp[hook=fp16]", "ddp[gradient_as_bucket_view=true,static_graph=true]", "fsdp"],
+    "embedding_sparse/tiny": ["ddp", "ddp[accumulate=2]"],
 }
 
 

@@ -1,4 +1,4 @@
-"""The options of `ddp`, and `fsdp`, on two real ranks, against the plain module."""
+"""`ddp`, its options, and `fsdp` on two real ranks, against the plain module."""
 
 import json
 import os

@@ -6,6 +6,5 @@ from tests.parallel.on_lanes import taken_from
 ON_CPU = [
     "test_k05_a_fused_step_is_seen_at_the_next_forward",
     "test_k03_a_base_elsewhere_is_an_error_naming_both_devices",
-    "test_k03_a_buffer_elsewhere_is_an_error_too",
 ]
 globals().update(taken_from(test_seeds, *ON_CPU))

@@ -4,7 +4,6 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from rich.console import Console
 
 from dpbench.gate.judgement import Blame, Cause
 from dpbench.report.gate.counters import counter_groups, worst_first
@@ -25,6 +24,7 @@ from tests.report.gate.making_gate import (
     ratio,
     time,
 )
+from tests.report.snapshots import printed
 
 
 def test_worse_counters_come_first_then_by_growth_and_accepted_ones_last() -> None:
@@ -158,10 +158,7 @@ def test_undecided_benchmarks_with_one_reason_are_one_line():
 
 
 def shown(found):
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(gate_text(found))
-    return captured.get()
+    return printed(gate_text(found), 200)
 
 
 def test_hostile_code_is_escaped_in_every_form():

@@ -1,24 +1,21 @@
 """The judgement on a terminal."""
 
 import re
-from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.settings import DEFAULT_BENCHMARKS
 from dpbench.report.gate.forms import gate_text
 from dpbench.report.gate.tables import one_line
+from tests.report import snapshots
 from tests.report.gate.making_gate import EVIL, counter, judged, time, unmeasured
 
 
 def printed(found: Judgement, width: int = 80) -> str:
-    console = Console(width=width, file=StringIO())
-    console.print(gate_text(found), crop=False)
-    return console.file.getvalue()
+    return snapshots.printed(gate_text(found), width)
 
 
 def in_words(text: str) -> str:

@@ -1,6 +1,42 @@
+"""What the host offers: cores, limits of a container, clock governor, network speed."""
+
 import pytest
 
-from dpbench.cases.host import Limits, parse_cpu_max, parse_cpu_quota, parse_membership, parse_memory, read_limits
+from dpbench.cases.host import (
+    Limits,
+    affinity,
+    cpu_governor,
+    link_mbit_per_s,
+    parse_cpu_max,
+    parse_cpu_quota,
+    parse_membership,
+    parse_memory,
+    ranges,
+    read_limits,
+    usable_cores,
+)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 3, 8], "0-3,8"), ([0, 2, 4, 5], "0,2,4-5")]
+)
+def test_ranges(numbers, text):
+    assert ranges(numbers) == text
+
+
+def test_affinity_has_as_many_cores_as_are_usable():
+    spans = [list(map(int, part.split("-"))) for part in affinity().split(",")]
+    assert sum(span[-1] - span[0] + 1 for span in spans) == usable_cores()
+
+
+def test_governors(tmp_path):
+    assert cpu_governor(tmp_path) is None
+    for core, governor in enumerate(["performance", "powersave", "performance"]):
+        folder = tmp_path / f"cpu{core}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_text(governor + "\n")
+    assert cpu_governor(tmp_path) == "performance,powersave"
+
 
 DOCKER_V1 = """\
 4:memory:/docker/f6d5
@@ -67,3 +103,15 @@ def test_version_1_in_a_container_is_found_at_the_root_of_the_mount(tmp_path):
 def test_no_control_groups_are_no_limits(tmp_path):
     assert read_limits(tmp_path, tmp_path / "absent") == Limits()
     assert limits(tmp_path, "0::/\n", {"cpu.max": "max 100000"}) == Limits()
+
+
+@pytest.mark.parametrize(("text", "speed"), [("100000\n", 100_000), ("-1\n", None), ("0\n", None), ("", None)])
+def test_the_drivers_speed_if_it_knows_one(tmp_path, text, speed):
+    (tmp_path / "eth0").mkdir()
+    (tmp_path / "eth0/speed").write_text(text)
+    assert link_mbit_per_s("eth0", tmp_path) == speed
+
+
+def test_an_interface_that_is_absent_or_has_no_speed_is_none(tmp_path):
+    assert link_mbit_per_s("eth0", tmp_path) is None
+    assert link_mbit_per_s("lo") is None  # reading its file is an error of the kernel

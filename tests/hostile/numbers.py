@@ -4,17 +4,15 @@ A page leaves bad lines out and names them. So a command ends as for any other f
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
-
-import pytest
 
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
 from dpbench.records.record import to_line
-from tests import sampling
 from tests.elastic.making import made_records
-from tests.hostile.attack import assert_unharmed, attack
+from tests.hostile.attack import Files
 from tests.hostile.files import gate_files, record_line
 from tests.report.page.making_commits import commit_records
 from tests.report.page.making_gates import gate_lines
@@ -68,18 +66,17 @@ def changed(line: bytes, path: Path, new: object) -> bytes:
     return json.dumps(top).encode() + b"\n"
 
 
-def attacks() -> Iterator[Any]:
-    """Return every place of every file, with every value."""
+def changed_numbers() -> Iterator[Callable[[], tuple[tuple[str, ...], Files]]]:
+    """Return an attack for every place of every file and every value."""
     for name, (_, _, lines) in FILES.items():
         for path in paths(json.loads(lines[0])):
             for new in DATES if path[-1] == "started_at" else NUMBERS:
-                yield pytest.param(name, path, new, id=f"{name}: {'.'.join(map(str, path))}={str(new)[:12]}")
+                yield partial(_attack, name, path, new)
 
 
-@pytest.mark.parametrize(("name", "path", "new"), sampling.sampled(attacks(), 200))
-def test_a_number_of_a_file(name, path, new):
+def _attack(name: str, path: Path, new: object) -> tuple[tuple[str, ...], Files]:
     words, file, lines = FILES[name]
-    files = gate_files() if words is GATE else {}
-    answer = attack(words, {**files, file: b"".join(changed(line, path, new) for line in lines)})
-    assert_unharmed(answer)
-    assert "this is an error in dpbench" not in answer.err, answer.err
+    return words, {
+        **(gate_files() if words is GATE else {}),
+        file: b"".join(changed(line, path, new) for line in lines),
+    }
