@@ -32,10 +32,10 @@ from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
-from dpbench.gate.settings import LIMIT_S, Benchmark, BorrowedBenchmark, Selection, is_value
+from dpbench.gate.settings import Benchmark, BorrowedBenchmark, Selection, is_value
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import counted_cases
-from dpbench.processes.count_all import CountingError, count_all
+from dpbench.processes.count_all import LIMIT_S, CountingError, count_all
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.messages import Listed, Listing, Listings, ListJob, ListJobs
 from dpbench.processes.start import child_command

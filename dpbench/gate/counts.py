@@ -25,11 +25,11 @@ from dpbench.gate.causes import blames_of, find_blames
 from dpbench.gate.counters import GROWTH, GROWTH_SLACK, SLOWER_CHOICES, is_notable, is_worse, kind_of
 from dpbench.gate.judgement import Blame, CounterChange
 from dpbench.gate.prepare import Prepared, Progress
-from dpbench.gate.settings import LIMIT_S, BorrowedBenchmark, ScriptBenchmark, limit_s
+from dpbench.gate.settings import BorrowedBenchmark, ScriptBenchmark, limit_s
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import Doubling, choice_case, counted_cases, doublings, growth_cases, job_of, plain_cases
 from dpbench.measure.borrowed.lent import PEAK_UNIT
-from dpbench.processes.count_all import CountingError, run_jobs
+from dpbench.processes.count_all import LIMIT_S, CountingError, run_jobs
 from dpbench.processes.count_scripts import count_scripts
 from dpbench.processes.launch import Launcher
 from dpbench.processes.messages import CountJob

@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from dpbench.errors import GateError
-from dpbench.gate.settings import LIMIT_S, Benchmark, Cores, limit_s
+from dpbench.gate.settings import Benchmark, Cores, limit_s
 from dpbench.gate.sides import Sides
+from dpbench.processes.count_all import LIMIT_S
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.messages import (
     LockstepJob,

@@ -24,6 +24,7 @@ from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
+from dpbench.processes.count_all import LIMIT_S
 from dpbench.processes.messages import Timed
 from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
@@ -164,10 +165,6 @@ class ScriptBenchmark(Frozen):
     def name(self) -> str:
         """What the judgement and an accepted regression call it, such as ``train.py --tiny``."""
         return " ".join([self.script, *self.args])
-
-
-LIMIT_S = 120.0
-"""The time that one process has for a benchmark, in seconds, unless the suite's own limit is longer."""
 
 
 class BorrowedBenchmark(Benchmark):

@@ -19,6 +19,8 @@ from dpbench.records.record import Outcome
 # a GPU would take the place of the simulator.
 ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
 COUNTER = [*ENVIRONMENT, *child_command("dpbench.processes.child.count")]
+LIMIT_S = 120.0
+"""The time that one process has for a case, a script or a benchmark, unless a suite's own limit is longer."""
 
 
 class NotCountableError(WrongInputError):
@@ -35,7 +37,7 @@ def count_all(
     events: Path | None = None,
     folder: Path | None = None,
     launch: Launcher = launch,
-    timeout_s: float = 120.0,
+    timeout_s: float = LIMIT_S,
 ) -> tuple[CountRecord, ...]:
     """One record for each case, in order; raises CountingError if the child fails as a whole.
 
@@ -53,7 +55,7 @@ def count_all(
 
 
 def run_jobs(
-    jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = 120.0
+    jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
 ) -> tuple[CountRecord, ...]:
     """One record for each job, in order; raises CountingError if the child fails as a whole."""
     request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from dpbench.processes.count_all import ENVIRONMENT, CountingError
+from dpbench.processes.count_all import ENVIRONMENT, LIMIT_S, CountingError
 from dpbench.processes.interpret import ending, last_lines
 from dpbench.processes.launch import Launcher, launch
 from dpbench.processes.start import child_command
@@ -15,7 +15,7 @@ _IMPORT_S = 60.0
 
 
 def count_scripts(
-    jobs: Sequence[ScriptJob], *, launch: Launcher = launch, timeout_s: float = 120.0
+    jobs: Sequence[ScriptJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
 ) -> tuple[ScriptRecord, ...]:
     """One record for each script, in order; `timeout_s` is for each.
 

@@ -89,7 +89,8 @@ def _shown(value: object) -> str:
 def what_is_wrong(error: ValidationError) -> str:
     """The first wrong field, what it should be, and its value, in one line."""
     first = error.errors()[0]
-    place = "".join(f"{part}." for part in first["loc"] if part != "[key]")
-    says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in first["msg"]
+    place = "".join(f"{part}." for part in first["loc"] if part != "[key]").removesuffix(".")
+    reason = "missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")
+    says_all = first["type"] in _ABOUT_NAMES or "; allowed: " in reason or isinstance(first["input"], dict)
     value = "" if says_all else f", not {quoted(first['input'])}"
-    return one_line(f"{place.removesuffix('.')}: {first['msg']}{value}".removeprefix(": "))
+    return one_line(f"{place}: {reason}{value}".removeprefix(": "))

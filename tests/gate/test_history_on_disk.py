@@ -73,7 +73,7 @@ def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_p
         (b"[]\n", "has no schema number; allowed: 1 to 1"),
         (b'{"schema": true}\n', "has no schema number"),
         (b'{"schema": 2}\n', "has schema 2, newer than this dpbench knows; allowed: 1 to 1"),
-        (b'{"schema": 1}\n', "is no line of a gate: started_at: Field required"),
+        (b'{"schema": 1}\n', "is no line of a gate: started_at: missing"),
         (to_line(B).replace(b"0.1", b"-1"), "is no line of a gate: benchmarks.0.base_step_s: Input should be greater"),
         (to_line(B).replace(b"0.1", b"NaN"), "is no"),
     ],

@@ -137,7 +137,7 @@ _FIELDS = (
     ({"case.variant": "best"}, "is no record: case.variant: "),
     ({"case": 3}, "is no record: case: "),
     ({"extra": 1}, "is no record: extra: "),
-    ({"samples_s": []}, "is no record: Value error, outcome ok needs samples_s"),
+    ({"samples_s": []}, "is no record: outcome ok needs samples_s"),
     ({"samples_s": [0.1, 0]}, "is no record: samples_s.1: "),
 )
 _NO_JSON = (b"{", b'{"schema": NaN}', b"__import__('os')")

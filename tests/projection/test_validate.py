@@ -50,7 +50,7 @@ def test_a_row_file_is_complete_and_names_what_exists(path):
 
 
 WRONG = {
-    "no address": ('address = "https', 'adress = "https', "address: Field required"),
+    "no address": ('address = "https', 'adress = "https', "address: missing"),
     "http": ("https://", "ftp://", "address: String should match pattern"),
     "unknown unit": ("one_device_ms", "one_device_s", "series.0.one_device_s: Extra inputs are not permitted"),
     "negative": ("one_device_ms = ", "one_device_ms = -", "series.0.one_device_ms: Input should be greater than 0"),

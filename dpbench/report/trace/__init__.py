@@ -1,1 +1,1 @@
-"""A trace for its readers: a picture, texts for a terminal, and JSON."""
+"""A trace for its readers: a picture (its colours are in report/page/assets/trace.css), texts and JSON."""
