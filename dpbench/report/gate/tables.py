@@ -211,7 +211,7 @@ def _limits(judgement: Judgement) -> Iterator[str]:
 def circumstances(judgement: Judgement) -> str:
     """Return one line with the gate's duration, start time, machine and versions."""
     minutes, seconds = divmod(round(judgement.duration_s), 60)
-    text = f"took {minutes} min {seconds} s from {judgement.started_at}"
+    text = f"took {f'{minutes} min ' if minutes else ''}{seconds} s from {judgement.started_at}"
     if judgement.environment is not None:
         here = judgement.environment
         text += f" on {here.hostname}: {here.cpu_model}, {here.cores} cores, {', '.join([*here.gpus, here.os])}"

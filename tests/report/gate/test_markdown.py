@@ -101,6 +101,13 @@ def test_what_is_not_folded_has_15_lines_at_most_and_what_is_left_out_is_folded(
     assert "took 4 min 32 s" in folded
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "words"), [(30.2, "took 30 s"), (59.6, "took 1 min 0 s"), (272, "took 4 min 32 s")]
+)
+def test_a_gate_says_how_long_it_took(duration_s: float, words: str) -> None:
+    assert words in gate_markdown(judged("pass").model_copy(update={"duration_s": duration_s}))
+
+
 def test_quoted_text_is_shown_as_it_is_on_one_line() -> None:
     page = seen(EVIL)
     shown = page.text.replace(NO_WIDTH, "")
