@@ -65,8 +65,8 @@ class PhaseSummary:
     """Seconds of a step, a sample's divided by its steps. `phases_s` is of rank 0.
 
     `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median; None with
-    one process. `rank_lag_s` has each rank's time minus the fastest's. `machine_skew_s` is so by machine, as late as
-    its slowest rank; None with one machine. `longest_step_s` is the step's median with its spread.
+    one process. `rank_lag_s` has each rank's time minus the fastest's. `machine_skew_s` is the same between machines,
+    each as late as its slowest rank; None with one machine. `longest_step_s` is the step's median with its spread.
     """
 
     phases_s: Mapping[str, OverRounds]

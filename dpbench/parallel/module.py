@@ -48,7 +48,8 @@ _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Com
 class _EqualToStock(ABCMeta):
     """Makes ``type(model) in (nn.DataParallel, ...)`` hold, by which many training scripts find the module.
 
-    Sets and dicts tell both classes apart, because their hashes differ.
+    It derives from ABCMeta, so that a subclass of the wrapper may be abstract too. Sets and dicts tell both classes
+    apart, because their hashes differ.
     """
 
     def __eq__(cls, other: object) -> bool:
@@ -63,8 +64,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
     It is a subclass, so that libraries find the module in it, but it uses no code of the stock wrapper.
 
     `device_ids` may repeat a device and may name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it the
-    wrapper uses all accelerators of the default type. The module's parameters and buffers must be on ``device_ids[0]``
-    at forward.
+    wrapper uses all accelerators of the default type. If there is none, forward calls the module. The module's
+    parameters and buffers must be on ``device_ids[0]`` at forward.
     """
 
     def __init__(
@@ -216,8 +217,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         """How many further forwards are trials, at least: 0 once the wrapper is settled.
 
         The wrapper tries ways of dispatch in turn, apart for each mode (`training`, grad mode) and each number of
-        lanes. It is about the present mode and the last forward's number of lanes; before the first forward it is at
-        least 1.
+        lanes. This is about the present mode and the lanes of the last forward. Before the first forward it is at
+        least 1. Times of trials are no times of the wrapper, so measure when this is 0.
         """
         if len(self.device_ids) < 2:
             return 0
@@ -239,15 +240,18 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     loss(model(batch)).backward()
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
-        Until then ``.grad`` gets only what cannot be kept: `accumulate.py` lists it.
+        Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
+        what cannot be kept: `accumulate.py` lists it.
 
         The first forward inside sends the weights. A later one sends them if they have changed, as
-        `Policy.skip_unchanged` describes. Every forward sends the buffers. If all lanes are on one device, nothing is
-        kept and ``.grad`` gets every step.
+        `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
+        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
+        is kept and ``.grad`` gets every step.
 
         If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
         `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is
-        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part.
+        kept, and so does a last backward that fails. Call `zero_grad` then, since ``.grad`` may hold a part. Copies
+        and pickles of the wrapper hold nothing.
         """
         return Context(self._accumulation)
 
@@ -306,7 +310,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 
 class ModelWithLoss(nn.Module):
-    """Its parameters are those of `module`, with the prefix ``module.``."""
+    """Calls `module` and `loss` on it. Its parameters are those of `module`, with the prefix ``module.``."""
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -314,7 +318,7 @@ class ModelWithLoss(nn.Module):
         self.loss = loss
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of each item, shape (batch,); the last positional argument is the target."""
+        """Return the loss of each item. The last positional argument is the target, with the batch as dimension 0."""
         if not inputs or not isinstance(inputs[-1], Tensor) or inputs[-1].dim() == 0:
             raise ValueError(
                 "with_loss: the last positional argument must be the target, a tensor with a batch dimension"
@@ -331,19 +335,19 @@ class ModelWithLoss(nn.Module):
 
 
 def with_loss(module: nn.Module, loss: Loss) -> ModelWithLoss:
-    """Return a module that takes the inputs and the target, and returns the loss of each item, shape (batch,).
+    """Return a module that takes the inputs and the target, and returns the loss of each item.
 
-    `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. So the
-    mean of what the wrapper returns is weighted by the chunks' sizes, and equals the mean over the batch also if chunks
-    are uneven::
+    `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. A
+    scalar is repeated for each item of its chunk. So the mean of what the wrapper returns is weighted by the chunks'
+    sizes, and equals the mean over the batch also if chunks are uneven::
 
         model = DataParallel(with_loss(net, nn.functional.cross_entropy))
         loss = model(images, labels).mean()
         loss.backward()
 
-    The outputs are not returned: call ``net`` for them. A loss that is no mean over items, such as one normalised by a
-    count in the batch, has another value than without the wrapper. Calling it raises ValueError if the loss is neither
-    a scalar nor such a vector.
+    What you give up: the outputs. To get them too, call ``net`` or another wrapper around it. A loss that is no mean
+    over items, such as one that normalises by a count in the whole batch, has another value than without the wrapper.
+    Calling it raises ValueError if the loss is neither a scalar nor such a vector.
     """
     return ModelWithLoss(module, loss)
 

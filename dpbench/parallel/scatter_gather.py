@@ -1,5 +1,8 @@
 """Cut a batch into chunks, one per lane; gather the replicas' outputs on one device.
 
+Each is the adjoint of the other. Autograd's own nodes join the chunks' gradients, and `Join` cuts and sends the
+gradient of the outputs.
+
 `Policy.shares` gives chunks of other sizes: the exact part of a lane is ``batch * share / sum(shares)``, rounded down.
 The items that are left go to the largest remainders::
 
@@ -39,16 +42,17 @@ _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
-    """Slice tensors along `dim` into chunks of ceil(size / devices), one per device, fewer if the batch is short.
+    """Slice tensors along `dim` into chunks of ceil(size / devices), one per device.
 
-    `Policy.shares` gives other sizes (`chunk_sizes`).
+    There are fewer chunks if the batch is short. `Policy.shares` gives other sizes (`chunk_sizes`). Raises
+    ValueError unless there is one share for each device.
 
     Tuples, named tuples, lists and dicts are searched for tensors, unless they are empty. Every device gets the same
-    reference to any other object. A chunk that is already on its device has the tensor's memory.
+    reference to any other object. Returns a tuple for a tensor, a list for anything else. A chunk that is already on
+    its device has the tensor's memory.
 
-    Raises TypeError for a PackedSequence, ValueError unless there is a share for each device, and for a named tuple of
-    different sizes along `dim`. Raises TypeError too if devices are repeated and a data class or another collection
-    holds a batch.
+    Raises TypeError for a PackedSequence, and ValueError for a named tuple whose tensors have different sizes along
+    `dim`. Raises TypeError too if devices are repeated and a data class or another collection holds a batch.
     """
     all_lanes = _plain_lanes(target_gpus, policy)
     shares = shares_of_lanes(policy.shares, len(all_lanes))
@@ -69,7 +73,8 @@ def scatter_kwargs(
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """Scatter positional and keyword arguments into equally many chunks; return two tuples.
 
-    Arguments without a tensor go to as many lanes as the other arguments have chunks.
+    Arguments without a tensor go to as many lanes as the other arguments have chunks. So a constant can go with a
+    batch that is smaller than the number of devices.
     """
     lanes = _plain_lanes(target_gpus, policy)
     return scatter_to(lanes, inputs, kwargs or {}, dim, shares_of_lanes(policy.shares, len(lanes)))
@@ -78,7 +83,10 @@ def scatter_kwargs(
 def scatter_to(
     lanes: Sequence[Lane], inputs: tuple[Any, ...], kwargs: dict[str, Any], dim: int, shares: Shares | None
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
-    """Like `scatter_kwargs`, on the streams of the lanes."""
+    """Like `scatter_kwargs`, on the streams of the lanes.
+
+    `shares` are those of the first lanes, from `shares_of_lanes`; the others get nothing.
+    """
     lanes = _used(lanes, shares)
     if len(lanes) == 1 and inputs and not kwargs and all(_is_chunk(value, lanes[0], dim) for value in inputs):
         return (tuple([value.view_as(value) for value in inputs]),), ({},)
@@ -103,12 +111,14 @@ def scatter_to(
 
 
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Shares | None = None) -> Tensor:
-    """Each chunk's part of the batch, shape (chunks,), which sums to 1.
+    """Each chunk's part of the batch, as a vector that sums to 1.
 
-    Raises ValueError if the batch or the number of devices is below 1, or unless there is one share for each device.
+    `shares` are those of `Policy.shares`. Raises ValueError if the batch or the number of devices is below 1, or unless
+    there is one share for each device.
 
-    ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered vector
-    of the replicas' mean losses.
+    ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
+    vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
+    on 2 devices are not.
     """
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
@@ -265,8 +275,9 @@ def _copies(value: Any, count: int) -> Chunks:
 def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[int, ...]:
     """The number of items of each chunk, for the first lanes; they sum to `batch`.
 
-    Equal shares give stock's chunks of ceil(batch / lanes), fewer than lanes if the batch is short. With other shares
-    each of the first `batch` lanes with a share gets at least one item, however small its share is. Raises ValueError
+    Equal shares give stock's chunks of ceil(batch / lanes). There are fewer chunks than lanes if the batch is short,
+    or if shares at the end are 0. With other shares each of the first `batch` lanes with a share gets at least one
+    item, however small its share is. A batch of 0 items gives each of these lanes a chunk of 0. Raises ValueError
     unless there is one share for each lane.
     """
     used = shares_of_lanes(shares, lanes) or (1.0,) * lanes
@@ -304,9 +315,9 @@ _SCALARS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The device that outputs are gathered on, and a near stream per lane or none.
+    """The device that outputs are gathered on, and one near stream per lane, or no stream.
 
-    Without streams, copies run on the caller's own stream.
+    Without streams, copies run on the caller's own stream. So do outputs up to `small_bytes`.
     """
 
     device: torch.device
@@ -343,7 +354,7 @@ class Join(Function):
     """Copies every part straight to its place in the result, as soon as its lane is done.
 
     Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device, which
-    waits for the near streams.
+    waits for the near streams. Backward does the same in the other direction.
     """
 
     @staticmethod
@@ -422,14 +433,15 @@ def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy
 
     Tensors are concatenated along `dim` on `target_device`. 0-dim tensors become a vector, with the stock warning.
     Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. So are other collections that
-    their type can make from an iterable of members. Raises ValueError without outputs.
+    their type can make from an iterable of members. None stays None. Anything else, such as a number or a string,
+    becomes a list with one entry per replica. Raises ValueError without outputs.
     """
     check_policy(policy)
     return gather_to(Target(resolve_target(target_device), (), policy.host_staged), outputs, dim)
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """Like `resolve_device`, with the stock warning for ``-1``, which comes at each gather."""
+    """Like `resolve_device`, but ``-1`` gives the stock warning. Stock warns at each gather, not at construction."""
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
