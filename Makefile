@@ -17,7 +17,7 @@ TORCH_INDEX ?=
 ARGS ?=
 WHEELS ?= build/wheels
 GPU_PYTHON ?= 3.12
-GPU_NEEDS ?= pydantic rich
+GPU_NEEDS ?= pydantic rich typer
 PYTHON_VERSION ?= 3.14
 
 VENV := .venv

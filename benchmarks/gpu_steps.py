@@ -12,7 +12,7 @@ from pathlib import Path
 
 NOT_RUN = 77
 """The exit code of a script that cannot run here, as in automake's tests."""
-CALLS_S = {1: 420.0, 2: 285.0}
+CALLS_S = {1: 400.0, 2: 305.0}
 """The seconds of each call, from the start of the command to its end."""
 PATIENCE = 4  # the factor of all limits without a call
 MACHINE_FILE = "machine.toml"
@@ -83,26 +83,26 @@ def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
 
 def _first_call(plan: Plan) -> Iterator[Step]:
     yield Step("nvidia_smi", ("sh", "-c", _NVIDIA_SMI), 10)
-    yield _tests("step", 70, plan, "tests/gpu/test_step.py", *plan.on_workers)
-    yield _tests("graphs", 35, plan, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
-    yield _module("probe", 60, "benchmarks.gpu_probe", str(plan.out / "probe.json"))
-    yield _tests("streams", 70, plan, _STREAM_TESTS, "-k", _FIRST_STREAMS)
-    yield _compare("launch_bound", 90, plan, ("mlp", 64), [plan.lanes(0, 0)], (*_COMPARED, GRAPHS))
+    yield _tests("step", 45, plan, "tests/gpu/test_step.py", *plan.on_workers)
+    yield _tests("graphs", 30, plan, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
+    yield _module("probe", 55, "benchmarks.gpu_probe", str(plan.out / "probe.json"))
+    yield _tests("streams", 50, plan, _STREAM_TESTS, "-k", _FIRST_STREAMS)
+    yield _compare("launch_bound", 120, plan, ("mlp", 64), [plan.lanes(0, 0)], (*_COMPARED, GRAPHS))
     rest = ("tests/gpu/test_steady_state.py", "tests/gpu/test_draws.py", "tests/gpu/test_traces.py")
-    yield _tests("steady_state", 40, plan, *rest)
+    yield _tests("steady_state", 45, plan, *rest)
     yield _tests("refusals", 20, plan, _GRAPH_TESTS, "-k", _REFUSALS)
 
 
 def _second_call(plan: Plan) -> Iterator[Step]:
     if plan.failed:
-        yield _tests("failed", 45, plan, *plan.failed)
+        yield _tests("failed", 25, plan, *plan.failed)
     chosen = ("-k", "pause and (lanes2 or policies or missing)", *plan.on_workers)
     # A torch without CUDA has no sanitizer. The other tests set more than the users' 8 connections.
     sanitizer = {} if plan.kind == "cpu" else {"TORCH_CUDA_SANITIZER": "1"}
-    yield _tests("sanitizer", 55, plan, _STREAM_TESTS, *chosen, CUDA_DEVICE_MAX_CONNECTIONS="8", **sanitizer)
-    yield _compare("compute_bound", 75, plan, ("transformer", 8), [plan.lanes(0, 0)], _COMPARED)
-    yield _compare("ahead", 55, plan, ("mlp", 64), [plan.lanes(0, 0)], _AHEAD, "--steps-per-sample", "20")
-    yield _module("machine", 30, "dpbench", "doctor", "--machine-file", str(plan.out / MACHINE_FILE))
+    yield _tests("sanitizer", 50, plan, _STREAM_TESTS, *chosen, CUDA_DEVICE_MAX_CONNECTIONS="8", **sanitizer)
+    yield _compare("compute_bound", 105, plan, ("transformer", 8), [plan.lanes(0, 0)], _COMPARED)
+    yield _compare("ahead", 75, plan, ("mlp", 64), [plan.lanes(0, 0)], _AHEAD, "--steps-per-sample", "20")
+    yield _module("machine", 25, "dpbench", "doctor", "--machine-file", str(plan.out / MACHINE_FILE))
 
 
 def _others(plan: Plan) -> Iterator[Step]:
