@@ -275,6 +275,58 @@ def memory_of_a_lane() -> Answer:
     return answer
 
 
+def parts_of_a_step() -> Answer:
+    """Time the parts of a step on two lanes: the host until the part is issued, and from then until the GPU is idle."""
+    width, layers = (64, 64) if not is_stand_in() else (8, 4)
+    x, answer = torch.randn(64, width, device=DEVICE), {}
+    for name, graphs in {"eager": False, "graphs": True}.items():
+        torch.manual_seed(0)
+        base = nn.Sequential(*[layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())])
+        module = wrap(base.to(DEVICE), 2, graphs=graphs)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+        times_us: dict[str, list[float]] = {}
+        for _ in range(WARM_UPS + 20):
+            loss = timed(times_us, f"{name}_forward", partial(squares, module, x))
+            timed(times_us, f"{name}_backward", loss.backward)
+            timed(times_us, f"{name}_optimizer", optimizer.step)
+            optimizer.zero_grad()
+        answer |= {part: round(median(times)) for part, times in times_us.items()}
+    return answer
+
+
+def squares(module: nn.Module, x: Tensor) -> Tensor:
+    return module(x).square().sum()
+
+
+def timed(times_us: dict[str, list[float]], name: str, part: Callable[[], Any]) -> Any:
+    begin_s = time.perf_counter()
+    result = part()
+    issued_s = time.perf_counter()
+    synchronize()
+    times_us.setdefault(f"{name}_host_us", []).append(1e6 * (issued_s - begin_s))
+    times_us.setdefault(f"{name}_then_gpu_us", []).append(1e6 * (time.perf_counter() - issued_s))
+    return result
+
+
+def weights_to_a_lane() -> Answer:
+    """Time a forward of eight large layers without gradients on one and two lanes: the second lane gets a copy."""
+    width = 64 if is_stand_in() else 4096
+    base, x = (
+        nn.Sequential(*[nn.Linear(width, width) for _ in range(8)]).to(DEVICE),
+        torch.randn(8, width, device=DEVICE),
+    )
+    times_us: dict[str, list[float]] = {}
+    with torch.no_grad():
+        for lanes in (1, 2):
+            module = wrap(base, lanes)
+            for _ in range(20):
+                timed(times_us, f"forward_on_{lanes}_lanes", partial(module, x))
+    return {
+        "weights_mib": 8 * 4 * width * width >> 20,
+        **{part: round(median(times)) for part, times in times_us.items()},
+    }
+
+
 def refusal() -> Answer:
     """Let a capture be refused. Then draw, free memory and capture another module in the same process."""
     reads = Call(lambda self, x: self.linear(x) * float(x.sum().item() > 0), linear=nn.Linear(8, 8))
@@ -289,7 +341,8 @@ def refusal() -> Answer:
 TIMES = (host_calls, graph_launches, kernel_intervals, batch_beside_compute)
 WAITS = (wait_outside_a_graph, wait_in_a_graph)
 GRAPHS = (weights_that_move, capture_in_a_new_thread, graphs_beside_eager, memory_of_a_lane, refusal)
-QUESTIONS: tuple[Question, ...] = (machine, *TIMES, *WAITS, *GRAPHS)
+STEPS = (parts_of_a_step, weights_to_a_lane)
+QUESTIONS: tuple[Question, ...] = (machine, *TIMES, *WAITS, *STEPS, *GRAPHS)
 
 
 def answer_of(question: Question) -> Answer | str:

@@ -49,7 +49,8 @@ class Layout(Table):
         devices = info.data.get("devices", 0)
         count = devices if info.field_name == "switches" else len(info.data.get("switches", ()))
         if not all(groups) or sorted(member for group in groups for member in group) != list(range(count)):
-            allowed = f"lists that hold each of 0 to {count - 1} once"
+            members = "devices" if info.field_name == "switches" else "switches"
+            allowed = f"lists that hold each of the {members} 0 to {count - 1} once"
             refuse(f"{quoted(groups)} is not allowed; allowed: {allowed}")
         return groups
 
