@@ -308,14 +308,18 @@ class _Step:
         return step + forward + self._cost_s(backward.get(MAIN, {})) + max(engine, default=0.0)
 
     def _graphs_s(self) -> float:
-        """Return the host's time if each lane's forward and backward is one launch with a cost for each node."""
+        """Return the host's time if each lane's forward and backward is one launch with a cost for each node.
+
+        The wrapper looks at each weight before the launches, and makes a view of its gradient. Each costs about a view.
+        """
         counts, cost = self._counts, self._cost
+        views = counts.model.parameters * cost[HostCost.VIEW]
         backward = counts.devices * self._launch_s() + self._nodes(Phase.BACKWARD) * cost[HostCost.GRAPH_NODE]
         engine = counts.calls(Phase.BACKWARD).get(1 + counts.devices, {})
         sums = {name: number for name, number in engine.items() if name not in (HostCost.BACKWARD, HostCost.VIEW)}
         optimiser = counts.model.parameters * cost[HostCost.OPTIMISER_PARAMETER]
         step = cost[HostCost.STEP] + cost[HostCost.BACKWARD_START] + optimiser
-        return step + self._early_s() + backward + self._cost_s(sums)
+        return step + self._early_s() + backward + views + self._cost_s(sums)
 
     def _early_s(self) -> float:
         """Return how long the last device waits for the host at the beginning of the step."""
@@ -326,7 +330,8 @@ class _Step:
         replaced = (HostCost.FORWARD_PYTHON, HostCost.FORWARD_NATIVE, HostCost.VIEW, HostCost.HANDLE_LOOKUP)
         prelude = {name: number for name, number in early.items() if name not in replaced}
         nodes = self._nodes(Phase.FORWARD) * cost[HostCost.GRAPH_NODE]
-        return self._cost_s(prelude) + self._counts.devices * (self._launch_s() + nodes)
+        looks = self._counts.model.parameters * cost[HostCost.VIEW]
+        return self._cost_s(prelude) + looks + self._counts.devices * (self._launch_s() + nodes)
 
     def _launch_s(self) -> float:
         return self._cost[HostCost.FORWARD_PYTHON] + self._cost[HostCost.GRAPH_LAUNCH]
