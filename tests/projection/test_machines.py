@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.projection.described.machine import Machine, Quantity, Table
+from dpbench.projection.described.machine import HostCost, Machine, Quantity, Table
 from dpbench.projection.described.machine_file import load_machine, machine_names
 from dpbench.projection.fitted import FILE
 
