@@ -14,7 +14,7 @@ from dpbench.parallel.broadcast import Broadcaster
 from dpbench.parallel.lanes import SideStreams
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY
-from dpbench.parallel.replicas import Shells, states_of
+from dpbench.parallel.shells import Shells, states_of
 
 DEVICES = [torch.device("cpu")] * 8
 ROUNDS = {1: 200, 10: 60}
