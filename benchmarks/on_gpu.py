@@ -3,7 +3,7 @@
     python -m benchmarks.on_gpu [--call 1|2] [--out DIR] [--wheels DIR] [--steps NAME ...] [--rehearse]
     python -m benchmarks.on_gpu --call 2 --failed DIR/summary.json     or ids of tests
 
-Call 1 ends within 6 min 40 s, call 2 within 5 min 5 s; `gpu_steps` has their steps. Without --call all steps run, with
+Call 1 ends within 6 min 40 s, call 2 within 5 min 20 s; `gpu_steps` has their steps. Without --call all steps run, with
 longer limits and more tests, and on several GPUs also comparisons with a GPU for each lane.
 
 Only torch must be installed. The checkout is put on PYTHONPATH, and missing packages come from wheels, which are
