@@ -127,9 +127,24 @@ def graph_launches() -> Answer:
 
 
 def kernel_intervals() -> Answer:
-    """Time from one kernel's start to the next one's, where both add one number and wait for no host."""
-    run, us_of_one = additions(500), 1000 / 500
-    return {"eager_us": us_of_one * gpu_ms(run), "graph_us": us_of_one * gpu_ms(captured(run).replay)}
+    """Time from one kernel's start to the next one's, each for the last one's result, without a wait for the host.
+
+    `add` adds one number. `product` multiplies 32 x 64 and 64 x 64 matrices, as a layer of `mlp/small`.
+    """
+    x, weight = torch.zeros(32, 64, device=DEVICE), torch.zeros(64, 64, device=DEVICE)
+
+    def products() -> None:
+        y = x
+        for _ in range(500):
+            y = torch.mm(y, weight)
+
+    answer, us_of_one = {}, 1000 / 500
+    for name, run in {"add": additions(500), "product": products}.items():
+        answer |= {
+            f"{name}_eager_us": us_of_one * gpu_ms(run),
+            f"{name}_graph_us": us_of_one * gpu_ms(captured(run).replay),
+        }
+    return answer
 
 
 def batch_beside_compute() -> Answer:

@@ -310,7 +310,7 @@ class _Step:
     def _graphs_s(self) -> float:
         """Return the host's time if each lane's forward and backward is one launch with a cost for each node.
 
-        The wrapper looks at each weight before the launches, and makes a view of its gradient. Each costs about a view.
+        The wrapper makes a view for each gradient of the base.
         """
         counts, cost = self._counts, self._cost
         views = counts.model.parameters * cost[HostCost.VIEW]
@@ -330,8 +330,7 @@ class _Step:
         replaced = (HostCost.FORWARD_PYTHON, HostCost.FORWARD_NATIVE, HostCost.VIEW, HostCost.HANDLE_LOOKUP)
         prelude = {name: number for name, number in early.items() if name not in replaced}
         nodes = self._nodes(Phase.FORWARD) * cost[HostCost.GRAPH_NODE]
-        looks = self._counts.model.parameters * cost[HostCost.VIEW]
-        return self._cost_s(prelude) + looks + self._counts.devices * (self._launch_s() + nodes)
+        return self._cost_s(prelude) + self._counts.devices * (self._launch_s() + nodes)
 
     def _launch_s(self) -> float:
         return self._cost[HostCost.FORWARD_PYTHON] + self._cost[HostCost.GRAPH_LAUNCH]
