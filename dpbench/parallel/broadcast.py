@@ -165,8 +165,8 @@ def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tens
         token: Any = SumNode.apply(mailbox, *bases)
     if is_early:
         token.grad_fn._set_sequence_nr(FIRST)
-    found: Tensor = token
-    return found
+    result: Tensor = token
+    return result
 
 
 class LaneNode(Function):
@@ -379,13 +379,13 @@ class Broadcaster:
         """New SumNodes for lanes that post all buckets at once, so all nodes are ready together. The engine takes them
         by their sequence numbers: the last layers' bucket, whose gradients are there first, has the highest.
         """
-        found: list[Sum] = []
+        sums: list[Sum] = []
         for number, (wanted, shapes) in enumerate(self._trained):
             mailbox = Mailbox(lanes, shapes, part)
             token: Any = sum_token([self._tensors[i] for i in wanted], mailbox, is_early=False)
             token.grad_fn._set_sequence_nr(FIRST + number)
-            found.append((wanted, mailbox, token))
-        return found
+            sums.append((wanted, mailbox, token))
+        return sums
 
     def addresses(self) -> list[int]:
         """Where the base's tensors and the lanes' copies lie."""
@@ -407,12 +407,12 @@ class Broadcaster:
         return tensors
 
     def arrivals(self, number: int) -> dict[int, Arrival]:
-        found: dict[int, Arrival] = {}
+        arrivals: dict[int, Arrival] = {}
         for bucket in self._buckets:
             arrival = bucket.copy_on(number).arrival if number else bucket.departure
             if arrival is not None:
-                found.update(dict.fromkeys(bucket.indices, arrival))
-        return found
+                arrivals.update(dict.fromkeys(bucket.indices, arrival))
+        return arrivals
 
     def await_sent(self, number: int) -> None:
         """Let a lane's current stream wait for all buckets.

@@ -54,14 +54,14 @@ class Snapshot:
         return [tensor.detach().clone() for tensor in (*tensors, *buffers, *present)]
 
 
-def difference(found: Any, eagerly: Callable[[], Any], snapshot: Snapshot) -> str | None:
+def difference(outputs: Any, eagerly: Callable[[], Any], snapshot: Snapshot) -> str | None:
     """How an output and its gradients differ from those of an eager forward, or None.
 
     The tolerances are torch's own for each dtype (``torch.testing.assert_close``).
     """
     try:
         torch.testing.assert_close(
-            snapshot.results(found), snapshot.results(eagerly()), equal_nan=True, check_stride=False
+            snapshot.results(outputs), snapshot.results(eagerly()), equal_nan=True, check_stride=False
         )
     except AssertionError as error:
         return "; ".join(line for line in str(error).splitlines() if line)

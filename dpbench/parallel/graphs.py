@@ -273,11 +273,11 @@ class Check:
     kind: _Kind
     snapshot: Snapshot
 
-    def again_if_equal(self, found: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """Return what `again` does if `found` equals the eager output; else None, and note why."""
+    def again_if_equal(self, outputs: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
+        """Return what `again` does if `outputs` equal the eager output; else None, and note why."""
         self.report.is_checking = True
         try:
-            reason = difference(found, eagerly, self.snapshot)
+            reason = difference(outputs, eagerly, self.snapshot)
             if reason is None:
                 return again()
         finally:

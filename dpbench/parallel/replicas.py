@@ -58,10 +58,10 @@ class ReplicaSet:
     ) -> list[Any] | None:
         """The outputs of the lanes' graphs; None if this forward must run eagerly. The set must be idle."""
         self._graphs = graphs = self._graphs or Graphs(self.tree, report)
-        found = graphs.kind_of(calls)
-        if found is None:
+        answer = graphs.kind_of(calls)
+        if answer is None:
             return None
-        kind, inputs = found
+        kind, inputs = answer
         self.empty()
         self._broadcast.send(lanes)
         sums = self._broadcast.sums(reduce_lanes, part) if torch.is_grad_enabled() else []

@@ -196,14 +196,14 @@ def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
 def _tensors_in(value: Any) -> list[Tensor]:
     """The tensors in a data class, or a collection other than list, tuple and dict."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found: Any = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        members: Any = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
-        found = list(value.values())
+        members = list(value.values())
     elif isinstance(value, UserList | deque):
-        found = list(value)
+        members = list(value)
     else:
         return []
-    return [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in tree_leaves(members) if isinstance(leaf, Tensor)]
 
 
 def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
