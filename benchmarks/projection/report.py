@@ -50,9 +50,7 @@ def page(
         "## Constants\n\n" + _CONSTANTS.format(found),
         "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed(outcomes)),
         "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
-        + _rows([each for each in outcomes if not each.row.is_claimed])
-        + "\n"
-        + _reasons(rows),
+        + _reasons(rows, outcomes),
         "## Errors and their reasons\n\n" + _remarks(tables),
         "## Sources\n\n" + "".join(f"- {n}: [{t.title}]({t.address}). {t.source}.\n" for n, t in tables.items()),
     ]
@@ -99,9 +97,15 @@ def _row(outcome: Outcome) -> list[str]:
     ]
 
 
-def _reasons(rows: Sequence[Row]) -> str:
-    reasons = dict.fromkeys((row.table, row.why_not) for row in rows if row.why_not is not None)
-    return "".join(f"- {table}: {reason}.\n" for table, reason in reasons)
+def _reasons(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
+    errors: dict[tuple[str, str], list[str]] = {(row.table, row.why_not): [] for row in rows if row.why_not is not None}
+    for outcome in outcomes:
+        if outcome.row.why_not is not None:
+            errors[outcome.row.table, outcome.row.why_not].append(f"{outcome.error(outcome.predicted):+.1%}")
+    return "".join(
+        f"- {table}: {reason}." + (f" Errors: {', '.join(shares)}.\n" if shares else "\n")
+        for (table, reason), shares in errors.items()
+    )
 
 
 def _remarks(tables: Mapping[str, Table]) -> str:
