@@ -33,8 +33,8 @@ A constant is the median over tables of each table's median. An error is the wor
 without itself. The interval is the time over and times its error.
 """
 _COLUMNS = """\
-Times are in ms. *one* is the published step of one device. *rest* is what the computation does not hide: input, weights,
-outputs, gradients, and computation that collectives slow down. The host binds none of these steps.
+Times are in ms. *one* is the published step of one device. *rest* is what the computation does not hide: input,
+weights, outputs, gradients, and computation that collectives slow down. The host binds none of these steps.
 *error* is predicted over measured, less 1, and **bold** if the step is outside its interval.
 """
 
