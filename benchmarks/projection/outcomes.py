@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import median
 
 from benchmarks.projection.fit import DDP, Row, excess, with_errors
@@ -60,26 +59,6 @@ class Total:
     inside: int | None
 
 
-@dataclass(frozen=True)
-class Order:
-    """The ratio of two steps of one table on as many devices: predicted, with its interval's factor, and measured."""
-
-    table: str
-    one: str
-    other: str
-    ratio: float
-    error: float
-    measured: float
-
-    @property
-    def is_claimed(self) -> bool:
-        return excess(self.ratio, 1.0) > self.error
-
-    @property
-    def is_right(self) -> bool:
-        return (self.ratio > 1) == (self.measured > 1)
-
-
 def outcomes_of(rows: Sequence[Row]) -> list[Outcome]:
     """Return the cases whose step of one device is published."""
     fits = {table: with_errors(rows, {table}) for table in dict.fromkeys(row.table for row in rows)}
@@ -134,12 +113,3 @@ def totals_of(outcomes: Sequence[Outcome]) -> Iterator[Total]:
         alone = [abs(each.one_alone / (each.row.series.one_device_ms or 0.0) - 1) for each in models]
         inside = sum(each.is_one_inside for each in models)
         yield Total("one device, not known", len(models), median(alone), max(alone), inside)
-
-
-def orders_of(outcomes: Sequence[Outcome]) -> Iterator[Order]:
-    """Yield the pairs of claimed cases with one model and equally many devices on other machines or variants."""
-    for one, other in combinations(claimed(outcomes), 2):
-        if one.row.series is other.row.series and one.row.machine.devices == other.row.machine.devices:
-            names = [f"{each.row.case.variant} on {each.row.case.machine}" for each in (one, other)]
-            ratio, measured = one.predicted / other.predicted, one.measured / other.measured
-            yield Order(one.row.table, *names, ratio, one.ratio_error**2**0.5, measured)

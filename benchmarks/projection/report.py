@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from benchmarks.projection.fit import Row
-from benchmarks.projection.outcomes import Order, Outcome, claimed, models_of, orders_of, totals_of
+from benchmarks.projection.outcomes import Outcome, claimed, totals_of
 from benchmarks.projection.row_file import Table
 from dpbench.projection.fitted import Fitted
 from dpbench.projection.step_sum import Part
@@ -20,10 +20,6 @@ One choice was made with the rows known. The stock wrapper's weights and gradien
 joins the devices, and over PCIe as the copies are counted. With the ring, vertex-t4 would be 7 % lower.
 On eight devices the counted copies take 4 times as long as the ring would, and no row tests which is right.
 """
-_AIMS = """\
-A replay of recorded steps was tried before. Its median error was 4.2 % for DDP and 30.0 % at worst. For DataParallel it
-was 7.1 % and 7.6 %. Without the step of one device, it had 20.3 % and 37.4 % for DDP.
-"""
 _CONSTANTS = """\
 | constant | value | from |
 |---|--:|---|
@@ -34,11 +30,12 @@ _CONSTANTS = """\
 | `ratio_error` | {0.ratio_error:.3f} | the worst step with it |
 
 A constant is the median over tables of each table's median. An error is the worst of all tables, each predicted
-without itself. The interval is the time over and times its error. All other numbers are of machine files, with sources.
+without itself. The interval is the time over and times its error.
 """
 _COLUMNS = """\
-Times are in ms. *error* is predicted over measured, less 1. *alone* is the error if one device's step is not known.
-*naive* is the error of one device's step plus the bytes over the bandwidth. *in*: inside the interval.
+Times are in ms. *one* is the published step of one device. *rest* is what the computation does not hide: input,
+weights, outputs, gradients, and computation that collectives slow down. The host binds none of these steps.
+*error* is predicted over measured, less 1, and **bold** if the step is outside its interval.
 """
 
 
@@ -49,18 +46,11 @@ def page(
     parts = [
         _HEAD,
         "".join(f"    {line}\n" for line in heading.splitlines()),
-        "## Errors\n\n" + _totals(outcomes) + "\n" + _AIMS,
+        "## Errors\n\n" + _totals(outcomes),
         "## Constants\n\n" + _CONSTANTS.format(found),
         "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed(outcomes)),
-        "## Their sums\n\nIn ms. A step takes as long as the host, or as all other columns if these are longer.\n\n"
-        + _sums(claimed(outcomes)),
-        "## The order of variants\n\nAn order is claimed if the interval of the ratio excludes 1.\n\n"
-        + _orders(list(orders_of(outcomes))),
-        "## One device, without its published step\n\n" + _single(outcomes),
         "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
-        + _rows([each for each in outcomes if not each.row.is_claimed])
-        + "\n"
-        + _reasons(rows),
+        + _reasons(rows, outcomes),
         "## Errors and their reasons\n\n" + _remarks(tables),
         "## Sources\n\n" + "".join(f"- {n}: [{t.title}]({t.address}). {t.source}.\n" for n, t in tables.items()),
     ]
@@ -87,76 +77,35 @@ def _totals(outcomes: Sequence[Outcome]) -> str:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> str:
-    head = ["table", "model", "variant on", "one", "predicted", "measured", "", "error", "alone", "naive"]
-    cells = [
-        [
-            each.row.table,
-            each.row.series.model,
-            _place(each),
-            f"{each.row.series.one_device_ms:.5g}",
-            f"{each.predicted:.4g} [{each.predicted / each.ratio_error:.4g}, {each.predicted * each.ratio_error:.4g}]",
-            f"{each.measured:.5g}",
-            "in" if each.is_inside else "**out**",
-            *(f"{each.error(value):+.1%}" for value in (each.predicted, each.alone, each.naive)),
-        ]
-        for each in outcomes
+    head = ["table", "model", "variant on", "one", "computation", "rest", "predicted", "measured", "error"]
+    return _table(head, "lllrrrrrr", [_row(each) for each in outcomes])
+
+
+def _row(outcome: Outcome) -> list[str]:
+    row, computation = outcome.row, 1e3 * outcome.sum.parts[Part.COMPUTE]
+    error = f"{outcome.error(outcome.predicted):+.1%}"
+    return [
+        row.table,
+        row.series.model,
+        f"{row.case.variant}, {row.machine.devices} of {row.case.machine}",
+        f"{row.series.one_device_ms:.5g}",
+        f"{computation:.1f}",
+        f"{1e3 * outcome.sum.device_s - computation:.1f}",
+        f"{outcome.predicted:.4g}",
+        f"{outcome.measured:.5g}",
+        error if outcome.is_inside else f"**{error}**",
     ]
-    return _table(head, "lllrrrlrrr", cells)
 
 
-def _place(outcome: Outcome) -> str:
-    row = outcome.row
-    return f"{row.case.variant} on {row.machine.devices} of {row.case.machine}"
-
-
-def _sums(outcomes: Sequence[Outcome]) -> str:
-    shown = [part for part in Part if any(part in each.sum.parts for each in outcomes)]
-    cells = [
-        [
-            each.row.table,
-            each.row.series.model,
-            _place(each),
-            *("" if part not in each.sum.parts else f"{1e3 * each.sum.parts[part]:.1f}" for part in shown),
-            f"{1e3 * each.sum.host_s:.1f}",
-        ]
-        for each in outcomes
-    ]
-    return _table(["table", "model", "variant on", *shown, Part.HOST], "lll" + "r" * (len(shown) + 1), cells)
-
-
-def _orders(orders: Sequence[Order]) -> str:
-    cells = [
-        [
-            f"{each.table}: {each.one}",
-            each.other,
-            f"{each.ratio:.3f} [{each.ratio / each.error:.3f}, {each.ratio * each.error:.3f}]",
-            f"{each.measured:.3f}",
-            "not claimed" if not each.is_claimed else "right" if each.is_right else "**wrong**",
-        ]
-        for each in orders
-    ]
-    return _table(["step of", "over step of", "predicted", "measured", "order"], "llrrl", cells)
-
-
-def _single(outcomes: Sequence[Outcome]) -> str:
-    cells = [
-        [
-            each.row.table,
-            each.row.series.model,
-            each.row.case.machine,
-            f"{each.one_alone:.4g} [{each.one_alone / each.step_error:.4g}, {each.one_alone * each.step_error:.4g}]",
-            f"{each.row.series.one_device_ms:.5g}",
-            "in" if each.is_one_inside else "**out**",
-            f"{each.one_alone / (each.row.series.one_device_ms or 1) - 1:+.0%}",
-        ]
-        for each in models_of(outcomes)
-    ]
-    return _table(["table", "model", "machine", "predicted, ms", "published, ms", "", "error"], "lllrrlr", cells)
-
-
-def _reasons(rows: Sequence[Row]) -> str:
-    reasons = dict.fromkeys((row.table, row.why_not) for row in rows if row.why_not is not None)
-    return "".join(f"- {table}: {reason}.\n" for table, reason in reasons)
+def _reasons(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> str:
+    errors: dict[tuple[str, str], list[str]] = {(row.table, row.why_not): [] for row in rows if row.why_not is not None}
+    for outcome in outcomes:
+        if outcome.row.why_not is not None:
+            errors[outcome.row.table, outcome.row.why_not].append(f"{outcome.error(outcome.predicted):+.1%}")
+    return "".join(
+        f"- {table}: {reason}." + (f" Errors: {', '.join(shares)}.\n" if shares else "\n")
+        for (table, reason), shares in errors.items()
+    )
 
 
 def _remarks(tables: Mapping[str, Table]) -> str:

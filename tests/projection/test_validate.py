@@ -155,6 +155,10 @@ def test_the_page_has_the_rows_and_their_sums(outcomes):
         computation = f"{1e3 * each.sum.parts[Part.COMPUTE]:.1f}"
         named = [line for line in lines if f"| {each.row.table} | {each.row.series.model} |" in line]
         assert any(f"| {computation} |" in line for line in named), RENEW
+    for each in outcomes:
+        if not each.row.is_claimed:
+            reasons = [line for line in lines if line.startswith(f"- {each.row.table}: {each.row.why_not}.")]
+            assert any(f"{each.error(each.predicted):+.1%}" in line for line in reasons), RENEW
 
 
 def test_the_pages_say_how_many_rows_are_inside(outcomes):

@@ -66,6 +66,7 @@ def _place() -> tuple[int, int]:
 
 def _scheme(job: ElasticJob, model: nn.Module) -> Callable[..., object]:
     # Ranks that start at different speeds do not hang. So only the group of the gradients has the short time-out.
+    # A timer of torchelastic would kill the agent too (torch 2.13, file_based_local_timer.py).
     dist.init_process_group("gloo", timeout=_START_TIMEOUT)
     group = dist.new_group(timeout=timedelta(seconds=job.settings.hang_timeout_s))
     # Otherwise DDP arranges its buckets anew after a process's first step. gloo adds the ranks in an order that depends
