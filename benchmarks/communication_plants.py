@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpbench.analysis.communication import communication
 from dpbench.gate.counts import compare_communication
-from dpbench.processes.count_scripts import count_scripts
+from dpbench.jobs.count import count_scripts
 from dpbench.records.communication import ScriptJob
 
 SCRIPTS = Path(__file__).with_name("communication")

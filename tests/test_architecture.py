@@ -128,8 +128,8 @@ def loaded_after(statement: str) -> set[str]:
     [
         "import dpbench",
         "from dpbench.cli import main, " + ", ".join(path.stem for path in (ROOT / "dpbench/cli").glob("[a-z]*.py")),
-        "import dpbench.processes.runner, dpbench.processes.launch",
-        "import dpbench.processes.child.ranks",
+        "import dpbench.jobs.sweep, dpbench.engine.launch",
+        "import dpbench.jobs.ranks",
     ],
 )
 def test_the_parent_side_loads_neither_torch_nor_nvml(statement):

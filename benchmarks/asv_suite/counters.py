@@ -1,7 +1,7 @@
 """Exact counts of one training step on simulated devices, without a GPU and without noise."""
 
 from dpbench.cases import case, variants
-from dpbench.processes import count_all
+from dpbench.jobs import count
 from dpbench.records import counts, record
 
 from . import _case
@@ -35,7 +35,7 @@ class Counters:
             for kind, devices in (("sim", tuple(f"sim:{i}" for i in range(lanes))), ("cpu", ("cpu",) * lanes))
             if (variant, kind) != ("torch_dp", "cpu")
         }
-        found = count_all.count_all(list(cases.values()))
+        found = count.count_all(list(cases.values()))
         return {place: _sums_or_reason(each) for place, each in zip(cases, found, strict=True)}
 
     def track_operators(self, found, *place):

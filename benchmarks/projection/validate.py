@@ -37,7 +37,7 @@ def counts_of(workload: str, variant: VariantId, lanes: int) -> AffineCounts:
 
 def record(tables: Iterable[Table]) -> None:
     """Count all steps that the tables need."""
-    from dpbench.processes.count_steps import count_affine  # it starts processes, so only if asked
+    from dpbench.jobs.count_steps import count_affine  # it starts processes, so only if asked
 
     for key in sorted(set().union(*map(needed, tables))):
         path = counts_file(*key)

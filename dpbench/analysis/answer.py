@@ -12,7 +12,7 @@ from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.devices import are_shared, format_devices, short_devices
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.processes.budget import guessed_cost
+from dpbench.jobs.budget import guessed_cost
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
 from dpbench.stats.rounds import Estimate
 from dpbench.text.quantities import duration, number

@@ -9,7 +9,7 @@ import typer
 from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, stamp_machine
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable
 from dpbench.errors import ExitCode, UnusableMachineError
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
 
 
 def asv_machine(

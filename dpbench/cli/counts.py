@@ -15,8 +15,7 @@ from dpbench.cases.spec import SpecError, from_options
 from dpbench.cli.measured import count_planned
 from dpbench.cli.shared import Command, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.processes.count_all import CountingError, countable
-from dpbench.processes.count_scripts import count_scripts
+from dpbench.jobs.count import CountingError, count_scripts, countable
 from dpbench.records.communication import ScriptJob
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome

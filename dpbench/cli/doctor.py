@@ -12,7 +12,7 @@ from dpbench.doctor.machine_file import check_path, notes_of, write_machine_file
 from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.errors import ExitCode
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
 from dpbench.report.progress import progress_bar, waiting
 
 

@@ -14,11 +14,11 @@ from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.shared import Form, complain, show, show_lines, show_markdown, unusable, warn
+from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.processes.count_all import CountingError, count_all
-from dpbench.processes.launched.on_all_ranks import Lead
-from dpbench.processes.other_load import LoadMeter, OtherLoad
-from dpbench.processes.run_sweep import machine_for, run_sweep
+from dpbench.jobs.count import CountingError, count_all
+from dpbench.jobs.launched.on_all_ranks import Lead
+from dpbench.jobs.sweep import machine_for, run_sweep
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.store import Retry, Store, drop_if_empty

@@ -13,8 +13,8 @@ from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.processes.run_sweep import machine_for
-from dpbench.processes.trace_all import trace_recorded, trace_simulated
+from dpbench.jobs.sweep import machine_for
+from dpbench.jobs.trace_all import trace_recorded, trace_simulated
 from dpbench.records.store import StoreError, new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.trace.picture import svg

@@ -4,10 +4,10 @@ from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable
 from dpbench.doctor.machine_file import FIELD, Measured, MeasureRequest
+from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.launch import Launcher, launch
+from dpbench.engine.start import child_command
 from dpbench.errors import UnusableMachineError
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.launch import Launcher, launch
-from dpbench.processes.start import child_command
 
 EXAMINE = child_command("dpbench.doctor.child.examine")
 MEASURE = child_command("dpbench.doctor.child.measure_machine")

@@ -8,7 +8,7 @@ from dpbench.cases.names import is_factory, parse_workload
 from dpbench.cases.variants import split_list
 from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointFormat, ElasticSettings, FaultKind, PlannedFault
 from dpbench.errors import WrongInputError
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import parse_duration
 

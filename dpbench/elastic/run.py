@@ -15,9 +15,9 @@ from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.job import ENVIRONMENT_FILE, ElasticJob, fault_file
 from dpbench.elastic.same_end import why_other_end
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.launch import Exit, launch
-from dpbench.processes.start import child_command
+from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.launch import Exit, launch
+from dpbench.engine.start import child_command
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.quantities import time_left
 

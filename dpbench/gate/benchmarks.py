@@ -30,20 +30,20 @@ from pydantic import ValidationError
 
 from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.cases.variants import VariantName
+from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.messages import Listed, Listing, Listings, ListJob, ListJobs
+from dpbench.engine.start import child_command
+from dpbench.engine.wrapper_of import WRAPPER, has_wrapper
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import Benchmark, BorrowedBenchmark, Selection, is_value
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import counted_cases
-from dpbench.processes.count_all import LIMIT_S, CountingError, count_all
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.messages import Listed, Listing, Listings, ListJob, ListJobs
-from dpbench.processes.start import child_command
-from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
+from dpbench.jobs.count import LIMIT_S, CountingError, count_all
 from dpbench.records.record import Outcome
 from dpbench.text.validated import nearest
 
-LISTER = child_command("dpbench.processes.child.listing")
+LISTER = child_command("dpbench.jobs.listing_child")
 _MOST = 10_000
 _WITHOUT_WRAPPER = frozenset(
     (VariantName.SINGLE, VariantName.TORCH_DP, VariantName.NAIVE, VariantName.FLOOR, VariantName.DDP)

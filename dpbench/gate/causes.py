@@ -10,11 +10,11 @@ above would change them all. They are shown, and the lines of text tell which of
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from dpbench.engine.messages import CountJob
 from dpbench.gate.counters import GROWTH, kind_of
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.sides import Sides
-from dpbench.processes.count_all import CountingError, run_jobs
-from dpbench.processes.messages import CountJob
+from dpbench.jobs.count import CountingError, run_jobs
 from dpbench.records.counts import Detail
 
 MOST_CAUSES = 5

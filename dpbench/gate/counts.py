@@ -19,6 +19,9 @@ from pathlib import Path
 from dpbench.analysis.communication import Communication, communication
 from dpbench.cases.case import Case
 from dpbench.cases.names import borrowed
+from dpbench.engine.launch import Launcher
+from dpbench.engine.messages import CountJob
+from dpbench.engine.wrapper_of import has_wrapper
 from dpbench.errors import GateError
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.causes import blames_of, find_blames
@@ -28,12 +31,8 @@ from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import BorrowedBenchmark, ScriptBenchmark, limit_s
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import Doubling, choice_case, counted_cases, doublings, growth_cases, job_of, plain_cases
+from dpbench.jobs.count import LIMIT_S, CountingError, count_scripts, run_jobs
 from dpbench.measure.borrowed.lent import PEAK_UNIT
-from dpbench.processes.count_all import LIMIT_S, CountingError, run_jobs
-from dpbench.processes.count_scripts import count_scripts
-from dpbench.processes.launch import Launcher
-from dpbench.processes.messages import CountJob
-from dpbench.processes.wrapper_of import has_wrapper
 from dpbench.records.communication import ScriptJob, ScriptRecord
 from dpbench.records.counts import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome

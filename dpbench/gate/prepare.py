@@ -8,15 +8,15 @@ from pathlib import Path
 
 from dpbench.cases.plan import PlanError, check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
+from dpbench.engine.fence import landlock_version
+from dpbench.engine.launch import Launcher
+from dpbench.engine.other_load import TOO_BUSY, wait_for_quiet
 from dpbench.errors import GateError
 from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Selection, Settings, read_settings
-from dpbench.processes.ask import ask_machine
-from dpbench.processes.fence import landlock_version
-from dpbench.processes.launch import Launcher
-from dpbench.processes.other_load import TOO_BUSY, wait_for_quiet
+from dpbench.jobs.probe import ask_machine
 
 Progress = Callable[..., object]
 """Takes a stage, and the seconds that are left if they are known."""

@@ -25,12 +25,8 @@ import psutil
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from dpbench.errors import GateError
-from dpbench.gate.settings import Benchmark, Cores, limit_s
-from dpbench.gate.sides import Sides
-from dpbench.processes.count_all import LIMIT_S
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.messages import (
+from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.messages import (
     LockstepJob,
     LockstepJobs,
     LockstepRound,
@@ -39,11 +35,15 @@ from dpbench.processes.messages import (
     StartUpJob,
     Timed,
 )
-from dpbench.processes.start import child_command
+from dpbench.engine.start import child_command
+from dpbench.errors import GateError
+from dpbench.gate.settings import Benchmark, Cores, limit_s
+from dpbench.gate.sides import Sides
+from dpbench.jobs.count import LIMIT_S
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
 
-LOCKSTEP = child_command("dpbench.processes.child.lockstep")
+LOCKSTEP = child_command("dpbench.jobs.lockstep_child")
 BLOCKS = 80
 """Blocks of each side, unless its step is long.
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from dpbench.engine.launch import Launcher, launch
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.counts import count_sides
@@ -12,7 +13,6 @@ from dpbench.gate.settings import Settings
 from dpbench.gate.sides import open_sides
 from dpbench.gate.times import time_sides
 from dpbench.gate.verdict import judge_all
-from dpbench.processes.launch import Launcher, launch
 
 
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:

@@ -25,6 +25,7 @@ from math import inf
 from typing import TypeVar
 
 from dpbench.cases.case import Case
+from dpbench.engine.messages import Timed
 from dpbench.errors import GateError
 from dpbench.gate import words
 from dpbench.gate.benchmarks import Benchmarks
@@ -44,7 +45,6 @@ from dpbench.gate.judgement import (
 from dpbench.gate.prepare import Prepared
 from dpbench.gate.settings import Benchmark, Tolerances
 from dpbench.gate.times import Times, budget_that_decides
-from dpbench.processes.messages import Timed
 from dpbench.records.record import Environment
 
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)

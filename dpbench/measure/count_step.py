@@ -45,7 +45,7 @@ _STEPS_BEFORE, _MOST_TRIALS = 2, 50
 
 @dataclass(frozen=True)
 class Extras:
-    """What is counted beside the usual: see `CountJob` in processes/messages.py."""
+    """What is counted beside the usual: see `CountJob` in engine/messages.py."""
 
     gradients: bool = False
     thorough: bool = False

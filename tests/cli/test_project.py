@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.projection.validate import HERE
 from dpbench.cases.variants import VariantId
-from dpbench.processes import project_all
+from dpbench.jobs import project_all
 from dpbench.projection.described.machine_file import machine_names
 from dpbench.projection.fitted import Fitted, fitted
 from dpbench.projection.step_counts import AffineCounts

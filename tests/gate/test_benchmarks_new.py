@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.errors import GateError
 from dpbench.gate import tier0_cases
 from dpbench.gate.benchmarks import binds, comparable
@@ -9,7 +10,6 @@ from dpbench.gate.judgement import Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark
-from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.report.gate.tables import reliability

@@ -9,6 +9,7 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
+from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.errors import GateError
 from dpbench.gate import counts
 from dpbench.gate.benchmarks import Benchmarks
@@ -17,7 +18,6 @@ from dpbench.gate.counts import Counters, changes, compare_counters, gap_of, gro
 from dpbench.gate.settings import Benchmark, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import choice_case, counted_cases, doublings, growth_cases, name_of, plain_cases
-from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from tests.fakes import ended

@@ -5,6 +5,7 @@ from datetime import date
 import pytest
 
 from dpbench.cases.names import Mode
+from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.gate import prepare, sides, times
 from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.prepare import GateRequest
@@ -13,7 +14,6 @@ from dpbench.gate.settings import Benchmark, Settings, Tolerances
 from dpbench.gate.times import Times
 from dpbench.gate.verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.words import headline
-from dpbench.processes.messages import CountJobs, CountRecords
 from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.cli.repositories import git

@@ -1,4 +1,4 @@
-"""Python calls of a step. For simulated devices and ranks see tests/processes/test_counting.py."""
+"""Python calls of a step. For simulated devices and ranks see tests/jobs/test_count.py."""
 
 import gc
 

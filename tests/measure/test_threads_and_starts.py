@@ -116,7 +116,7 @@ def test_the_default_dispatch_chooses_the_given_way(way):
 
 
 START = """
-import dpbench.processes.messages
+import dpbench.engine.messages
 from dpbench.measure.counted.start import count_start
 import {loaded}
 found = count_start()

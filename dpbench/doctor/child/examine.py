@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from dpbench.doctor.child.host import examine_host
 from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
-from dpbench.processes.child.probe import first_line, read_accelerators
-from dpbench.processes.child.process import answer
+from dpbench.engine.child import answer
+from dpbench.jobs.probe_child import first_line, read_accelerators
 
 if TYPE_CHECKING:
     import torch

@@ -27,8 +27,8 @@ from dpbench.elastic.job import (
     MOST_LATE_HEARTBEATS,
     ElasticJob,
 )
-from dpbench.processes.process_tree import die_with_parent
-from dpbench.processes.start import child_command
+from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5

@@ -38,8 +38,8 @@ from pathlib import Path
 from dpbench.elastic.child.agent import run_agent
 from dpbench.elastic.elastic_record import FaultKind
 from dpbench.elastic.job import ElasticJob, fault_file
-from dpbench.processes.child.process import loading, run_and_exit
-from dpbench.processes.process_tree import die_with_parent
+from dpbench.engine.child import loading, run_and_exit
+from dpbench.engine.process_tree import die_with_parent
 
 _HOST = "127.0.0.1"
 _LOOK_EVERY_S = 0.02
