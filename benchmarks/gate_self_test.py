@@ -42,7 +42,7 @@ from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.sides import Sides
-from dpbench.gate.times import measure_times
+from dpbench.gate.time_sides import measure_times
 from dpbench.records.record import Environment
 from dpbench.stats.binomial import clopper_pearson
 from dpbench.text.files import append_once, replace_text

@@ -19,8 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
-from dpbench.analysis.compare import Comparisons
-from dpbench.analysis.compare import compare as compare_records
+from dpbench.analysis.compare_variants import Comparisons
+from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cases.variants import SCHEMES
 from dpbench.errors import UnusableMachineError, WrongInputError

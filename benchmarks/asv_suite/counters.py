@@ -2,7 +2,7 @@
 
 from dpbench.cases import case, variants
 from dpbench.jobs import count
-from dpbench.records import counts, record
+from dpbench.records import count_record, record
 
 from . import _case
 
@@ -67,7 +67,7 @@ def _sums_or_reason(found):
     return sums(found.counts)
 
 
-def sums(found: counts.Counts) -> dict[str, int]:
+def sums(found: count_record.Counts) -> dict[str, int]:
     """Return each count summed over phases, devices and links.
 
     `peak_bytes` is the highest peak of any device.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, stamp_machine
+from dpbench.asv.asv_machine import DEFAULT_FILE, AsvError, stamp_machine
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable
 from dpbench.errors import ExitCode, UnusableMachineError
 from dpbench.jobs.probe import ask_machine

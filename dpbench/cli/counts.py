@@ -16,9 +16,9 @@ from dpbench.cli.measured import count_planned
 from dpbench.cli.shared import Command, Json, example, option, show, show_lines
 from dpbench.errors import ExitCode
 from dpbench.jobs.count import CountingError, count_scripts, countable
-from dpbench.records.communication import ScriptJob
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
+from dpbench.records.script_record import ScriptJob
 from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
 from dpbench.text.validated import explain

@@ -12,7 +12,7 @@ from dpbench.cli.shared import Json, example, form_of, option, show, warn
 from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
-from dpbench.elastic.run import run_elastic
+from dpbench.elastic.training_runs import run_elastic
 from dpbench.engine.other_load import LoadMeter
 from dpbench.errors import ExitCode
 from dpbench.records.record import Outcome

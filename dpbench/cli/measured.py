@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dpbench.analysis.answer import load_warning
-from dpbench.analysis.compare import Comparisons
-from dpbench.analysis.compare import compare as compare_records
+from dpbench.analysis.compare_variants import Comparisons
+from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
@@ -19,7 +19,7 @@ from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.count import CountingError, count_all
 from dpbench.jobs.launched.on_all_ranks import Lead
 from dpbench.jobs.sweep import machine_for, run_sweep
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.store import Retry, Store, drop_if_empty
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text

@@ -3,7 +3,7 @@
 from pydantic import ValidationError
 
 from dpbench.doctor.findings import Finding, Findings, unreliable
-from dpbench.doctor.machine_file import FIELD, Measured, MeasureRequest
+from dpbench.doctor.write_machine import FIELD, Measured, MeasureRequest
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.start import child_command

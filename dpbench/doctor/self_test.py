@@ -20,7 +20,7 @@ from dpbench.doctor.findings import Finding, note_if, unreliable
 from dpbench.jobs.round import JobRunner, RoundProcesses
 from dpbench.jobs.sweep import Progress, run
 from dpbench.records.record import Outcome, Record
-from dpbench.stats.rounds import Estimate, Rounds, log_medians, ratio_of_rounds
+from dpbench.stats.estimate import Estimate, Rounds, log_medians, ratio_of_rounds
 from dpbench.stats.student import t95_from_table
 
 SECONDS = 60.0

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
 from dpbench.trace.timeline import VariantTrace

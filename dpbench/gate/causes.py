@@ -15,7 +15,7 @@ from dpbench.gate.counters import GROWTH, kind_of
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.sides import Sides
 from dpbench.jobs.count import CountingError, run_jobs
-from dpbench.records.counts import Detail
+from dpbench.records.count_record import Detail
 
 MOST_CAUSES = 5
 """The causes that are named of one counter."""

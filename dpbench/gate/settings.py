@@ -26,7 +26,7 @@ from dpbench.engine.messages import Timed
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.jobs.count import LIMIT_S
-from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
+from dpbench.records.script_record import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
 from dpbench.text.validated import Frozen, explain, nearest, one_of

@@ -25,7 +25,7 @@ from dpbench.engine.wrapper_of import built_of, scratch_of
 from dpbench.jobs.forks import WARMUP_S, failed, pin, sender, take_blocks
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe, Use, import_from
 from dpbench.measure.host_environment import host_environment
-from dpbench.records.counts import CountRecord, Counts, Detail
+from dpbench.records.count_record import CountRecord, Counts, Detail
 from dpbench.records.record import Outcome
 
 _PRELOADED = {"asv": ("asv_runner.discovery", "asv.util"), "pytest": ("pytest",)}
@@ -95,7 +95,7 @@ def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) 
 
 def count_borrowed(job: CountJob) -> CountRecord:
     """The record of one call, or of a tracked value; skipped if it fails."""
-    from dpbench.measure.borrowed.examine import count_call
+    from dpbench.measure.borrowed.one_call import count_call
 
     folder, probe = Path(job.folder or "."), Probe()
     found: list[tuple[Counts, tuple[Detail, ...]]] = []

@@ -12,9 +12,9 @@ from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob, CountJobs, CountRecords
 from dpbench.engine.start import child_command
 from dpbench.errors import ReportedError, WrongInputError
-from dpbench.records.communication import ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
+from dpbench.records.script_record import ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
 
 # Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
 # a GPU would take the place of the simulator.

@@ -36,12 +36,12 @@ from dpbench.jobs.borrowed import count_borrowed, preload
 from dpbench.jobs.ranks import Rendezvous, connector, fork_ranks
 from dpbench.measure.counted.dependencies import route_counters
 from dpbench.projection.step_counts import bytes_by_link, count_step
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 
 # Without this, torch would import the last two in the first step.
 _PRELOADED = (
-    "dpbench.measure.counted.start",
+    "dpbench.measure.counted.wrapper_start",
     "dpbench.measure.count_step",
     "torch._dynamo",
     "torch.distributed.tensor",

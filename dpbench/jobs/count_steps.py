@@ -25,7 +25,7 @@ from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob
 from dpbench.jobs.count import CountingError, NotCountableError, run_jobs
 from dpbench.projection.step_counts import AffineCounts, StepCounts, count_step, merge
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording
 from dpbench.text.files import replace_text

@@ -21,8 +21,8 @@ from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import commit_imported, lend, preload
 from dpbench.jobs.forks import SideError, failed, forked, sender
-from dpbench.measure.borrowed.examine import refuse_processes
 from dpbench.measure.borrowed.lent import Probe, SkippedError
+from dpbench.measure.borrowed.one_call import refuse_processes
 from dpbench.records.record import Outcome
 
 Answer = TypeVar("Answer", bound=BaseModel)

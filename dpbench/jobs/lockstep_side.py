@@ -16,11 +16,11 @@ from dpbench.engine.wrapper_of import use_folder
 from dpbench.jobs.forks import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle
+from dpbench.measure.lane_threads import candidates
 from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
 from dpbench.measure.pinned import pinned
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
-from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.records.record import Outcome
 from dpbench.variants.registry import variant_of

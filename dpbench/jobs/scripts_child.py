@@ -38,7 +38,7 @@ from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.engine.process_tree import die_with_parent, nothing_left_behind
 from dpbench.jobs.ranks import LOOPBACK
-from dpbench.records.communication import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
+from dpbench.records.script_record import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
 from dpbench.text.outside import one_line
 from dpbench.text.validated import Frozen
 

@@ -32,8 +32,8 @@ from dpbench.engine.wrapper_of import WRAPPER, use_folder
 from dpbench.jobs.forks import Block, SideError, forked, sender
 from dpbench.jobs.lockstep_side import failure
 from dpbench.measure.clock import make_clock
+from dpbench.measure.lane_threads import candidates
 from dpbench.measure.session import build_model, draw_batch
-from dpbench.measure.threads import candidates
 from dpbench.measure.undisturbed import undisturbed
 from dpbench.records.record import Outcome
 from dpbench.variants.registry import variant_of

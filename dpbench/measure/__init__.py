@@ -4,7 +4,7 @@ The parent process imports none of these files.
 
     measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
     memory.py             peaks of host and device memory
-    threads.py            the number of intra-op threads of a case's lanes
+    lane_threads.py       the number of intra-op threads of a case's lanes
     session.py            a step: model, batches, variant and optimizer of a case
     sample.py             warm up, then time samples of one or more steps in one window, with readings at its edges
     stopping.py           when warm-up and sampling end

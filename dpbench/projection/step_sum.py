@@ -16,7 +16,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.projection.described.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
 from dpbench.projection.fitted import UNFITTED, Fitted
 from dpbench.projection.step_counts import HOME, MAIN, Ends, StepCounts
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 MIB = 1024 * 1024
 _AUTOCAST = frozenset({Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL, Kind.NORM, Kind.ELEMENTWISE, Kind.REDUCTION})

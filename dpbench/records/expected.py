@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
 from dpbench.errors import WrongInputError
-from dpbench.records.counts import CountRecord, diff
+from dpbench.records.count_record import CountRecord, diff
 from dpbench.records.record import Outcome
 from dpbench.text.files import replace_text
 from dpbench.text.outside import read_input

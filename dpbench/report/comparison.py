@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.analysis.answer import PERCENT_OF, circumstances, headline, place
-from dpbench.analysis.compare import Comparison, Comparisons, Row
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
 from dpbench.analysis.ladder import Ladder, Rung, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case

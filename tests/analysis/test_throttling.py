@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.analysis.compare import UnlikeEnvironmentsError, compare
+from dpbench.analysis.compare_variants import UnlikeEnvironmentsError, compare
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Metrics, Record
 from tests.records.making import METRICS, case, ok

@@ -6,8 +6,8 @@ import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.request import parse_plan
-from dpbench.elastic.run import elastic_job
 from dpbench.elastic.same_end import why_other_end
+from dpbench.elastic.training_runs import elastic_job
 from tests.elastic.making import SETTINGS, event
 
 EXPECTED = event(9, EventKind.DONE, loss=1.5, digest="ab")

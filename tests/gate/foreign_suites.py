@@ -7,7 +7,7 @@ from dpbench.engine.launch import launch
 from dpbench.engine.messages import CountJob, Listing, Listings, ListJob, ListJobs
 from dpbench.gate.benchmarks import LISTER
 from dpbench.jobs.count import run_jobs
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 
 CONFIGURATION = '{"version": 1, "project": "toy", "repo": ".", "benchmark_dir": "suite"}'
 

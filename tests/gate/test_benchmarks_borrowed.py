@@ -11,7 +11,7 @@ from dpbench.engine.messages import Listed, Listing
 from dpbench.errors import GateError
 from dpbench.gate import benchmarks
 from dpbench.gate.benchmarks import Benchmarks, choose, choose_benchmarks
-from dpbench.gate.counts import settled
+from dpbench.gate.count_sides import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import BorrowedBenchmark, Cores, Selection, Settings, load_settings
 from dpbench.gate.sides import Sides

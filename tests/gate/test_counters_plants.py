@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code
-from dpbench.gate.counts import compare_records
+from dpbench.gate.count_sides import compare_records
 from dpbench.gate.settings import Tolerances
 from dpbench.gate.tier0_cases import counted_cases, job_of
 from dpbench.gate.verdict import with_tolerances

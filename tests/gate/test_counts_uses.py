@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.gate_plants import ROOT, Code
 from dpbench.engine.messages import CountJob
-from dpbench.gate.counts import changes
+from dpbench.gate.count_sides import changes
 from dpbench.gate.tier0_cases import CPU, _case
 from dpbench.jobs.count import run_jobs
 

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.engine.messages import Listed, Listing
 from dpbench.gate.benchmarks import choose
-from dpbench.gate.counts import settled
+from dpbench.gate.count_sides import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Selection
 from dpbench.jobs.count import LIMIT_S

@@ -20,7 +20,7 @@ from dpbench.engine.launch import Exit
 from dpbench.engine.messages import CountJobs, CountRecords, Job, ProbeRequest
 from dpbench.jobs.round import RoundProcesses
 from dpbench.records import expected
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.fakes import ended, ok_record
 from tests.records.making import ENVIRONMENT

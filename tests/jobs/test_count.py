@@ -11,7 +11,7 @@ from dpbench.cases.names import Family
 from dpbench.engine.launch import launch
 from dpbench.engine.start import child_command
 from dpbench.jobs.count import COUNTER, CountingError, NotCountableError, count_all, countable
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.records.expected import check_counts, update_counts
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording

@@ -10,7 +10,7 @@ import torch
 
 from dpbench.analysis.communication import communication
 from dpbench.jobs.count import count_scripts
-from dpbench.records.communication import Part, ScriptJob
+from dpbench.records.script_record import Part, ScriptJob
 from tests.old_torch import HIDES_OPERATIONS, needs_operations
 
 START = """

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.jobs.count import count_all, countable
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from tests.simulated import needs_simulator
 
 WORKLOADS, SIZES = ("mlp/tiny", "convnet/tiny"), (4, 8)

@@ -9,7 +9,7 @@ from dpbench.cases.case import Case
 from dpbench.measure import count_step
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from dpbench.measure.counted.thread_work import ThreadWork
 from dpbench.measure.pinned import pinned
 from dpbench.parallel import DataParallel
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 NOTHING = dict.fromkeys(("threads_started", "threading_calls", "thread_python_calls", "waits"), 0)
 
@@ -117,7 +117,7 @@ def test_the_default_dispatch_chooses_the_given_way(way):
 
 START = """
 import dpbench.engine.messages
-from dpbench.measure.counted.start import count_start
+from dpbench.measure.counted.wrapper_start import count_start
 import {loaded}
 found = count_start()
 assert found == {{**found, "start.modules": 0}}, found

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.expected import ExpectedError, check_counts, differences, update_counts
 from dpbench.records.record import Outcome
 from tests.records.making import ENVIRONMENT

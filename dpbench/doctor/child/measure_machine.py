@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from dpbench.cases.host import cpu_model
-from dpbench.doctor.machine_file import Measured, MeasureRequest
+from dpbench.doctor.write_machine import Measured, MeasureRequest
 from dpbench.engine.child import answer
 from dpbench.jobs.probe_child import first_line, read_accelerators
 from dpbench.measure.clock import make_clock

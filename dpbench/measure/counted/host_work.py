@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 
 class HostWork(TorchDispatchMode):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import floor
 
-from dpbench.records.counts import Kept
+from dpbench.records.count_record import Kept
 
 _READINGS = 5
 _OBJECT_BLOCKS = 4

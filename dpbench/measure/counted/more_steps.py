@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpbench.measure.python_calls import PythonCalls, PythonLines
-from dpbench.records.counts import MoreSteps, Phase
+from dpbench.records.count_record import MoreSteps, Phase
 
 _LINES_OF = 6
 """Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""

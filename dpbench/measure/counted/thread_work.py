@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from dpbench.measure.python_calls import NOT_COUNTED
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 _COUNTERS = ("threads_started", "threading_calls", "thread_python_calls", "waits")
 _STARTS = {getattr(_thread, name, None) for name in ("start_new_thread", "start_joinable_thread")} - {None}

@@ -18,7 +18,7 @@ from itertools import groupby
 from math import floor, log10
 from textwrap import wrap
 
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.report.trace.text import source_words, words
 from dpbench.text.outside import printable
 from dpbench.text.quantities import time_unit

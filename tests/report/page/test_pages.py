@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
 from dpbench.report.page.history.records import of_two_commits

@@ -8,7 +8,7 @@ from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, Project
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
 from dpbench.report.page.theme import coloured, series
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 
 _LEAST_SHARE = 0.05

@@ -11,7 +11,7 @@ from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import machine_names
 from dpbench.report.page.parts import DataRow, Panel, Section
 from dpbench.report.page.theme import MUTED, series
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line
 
 _BASE, _HEAD = "base", "head"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from dpbench.report.page.drawing import drawn
 from dpbench.report.page.parts import Cell, Columns, DataRow, Panel
 from dpbench.report.page.theme import coloured
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 
 MS = 1e-3

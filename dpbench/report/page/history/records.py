@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from dpbench.analysis.answer import place
-from dpbench.analysis.compare import differences
+from dpbench.analysis.compare_variants import differences
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case
 from dpbench.gate.history import machine_of
@@ -18,7 +18,7 @@ from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, Section
 from dpbench.report.page.theme import variant_colours
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import number
 from dpbench.text.validated import day_of

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from dpbench.cases.case import Case
-from dpbench.records.counts import Change, CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic, diff
+from dpbench.records.count_record import Change, CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic, diff
 from dpbench.records.record import Outcome
 
 CASE = Case(variant="naive", workload="mlp/tiny", batch=8, devices=("sim:0", "sim:1"), threads=1)

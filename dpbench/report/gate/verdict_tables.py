@@ -14,7 +14,7 @@ from dpbench.gate.judgement import (
     Verdict,
 )
 from dpbench.gate.words import QUANTITIES, count, direction, growth
-from dpbench.report.gate.counters import worst_first
+from dpbench.report.gate.changed_counters import worst_first
 from dpbench.report.table import NONE, Column, Table
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import number, time_unit

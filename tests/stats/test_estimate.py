@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_estimates, ratio_of_rounds
+from dpbench.stats.estimate import Estimate, median_of_rounds, ratio_of_estimates, ratio_of_rounds
 
 times = st.floats(1e-6, 1e3)
 rounds = st.lists(st.lists(times, min_size=1, max_size=5), min_size=1, max_size=8)

@@ -1,4 +1,4 @@
-from dpbench.analysis.devices import DeviceSummary, busiest_and_idlest, summarise_devices
+from dpbench.analysis.device_summary import DeviceSummary, busiest_and_idlest, summarise_devices
 from dpbench.records.readings import Reading
 from dpbench.records.record import Metrics
 from tests.records.making import METRICS, telemetry

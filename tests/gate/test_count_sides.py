@@ -11,14 +11,14 @@ from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
 from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.errors import GateError
-from dpbench.gate import counts
+from dpbench.gate import count_sides as counts
 from dpbench.gate.benchmarks import Benchmarks
+from dpbench.gate.count_sides import Counters, changes, compare_counters, gap_of, growth_changes
 from dpbench.gate.counters import is_worse
-from dpbench.gate.counts import Counters, changes, compare_counters, gap_of, growth_changes
 from dpbench.gate.settings import Benchmark, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import choice_case, counted_cases, doublings, growth_cases, name_of, plain_cases
-from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.records.making import ENVIRONMENT

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from dpbench.asv.machine_file import AsvError, read_machines, stamp_machine
+from dpbench.asv.asv_machine import AsvError, read_machines, stamp_machine
 from dpbench.cases.machine_info import Accelerator, MachineInfo
 
 CPU_MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)

@@ -6,11 +6,11 @@ from datetime import datetime
 from statistics import median
 
 from dpbench.analysis.answer import place
-from dpbench.analysis.compare import Comparison
+from dpbench.analysis.compare_variants import Comparison
 from dpbench.analysis.counted import copies_by_link
-from dpbench.analysis.phases import MOVES, PhasePart, Work
+from dpbench.analysis.phase_summary import MOVES, PhasePart, Work
 from dpbench.cases.case import Case
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
 from dpbench.report.page.drawing import LABEL_ROOM, drawn

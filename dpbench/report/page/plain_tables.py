@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dpbench.analysis.answer import ideal_in_words, place
-from dpbench.analysis.compare import Row
+from dpbench.analysis.compare_variants import Row
 from dpbench.cases.devices import short_devices
 from dpbench.cases.names import FAMILIES, Family
 from dpbench.records.record import Outcome

@@ -3,12 +3,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.compare import Comparison, Comparisons, Row, UnlikeEnvironmentsError, compare
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, UnlikeEnvironmentsError, compare
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantName
 from dpbench.records.record import Outcome, Record
-from dpbench.stats.rounds import Estimate, ratio_of_rounds
+from dpbench.stats.estimate import Estimate, ratio_of_rounds
 from tests.records.making import ENVIRONMENT, case, failed, ok
 
 

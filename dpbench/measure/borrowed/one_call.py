@@ -23,7 +23,7 @@ import psutil
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe
 from dpbench.measure.counted.details import PythonCallSites, limited
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.counts import Counts, Detail, Phase, PhaseCounts
+from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 
 _STARTS: tuple[tuple[Any, str], ...] = (
     *((os, name) for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system")),

@@ -33,9 +33,9 @@ from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import Doubling, choice_case, counted_cases, doublings, growth_cases, job_of, plain_cases
 from dpbench.jobs.count import LIMIT_S, CountingError, count_scripts, run_jobs
 from dpbench.measure.borrowed.lent import PEAK_UNIT
-from dpbench.records.communication import ScriptJob, ScriptRecord
-from dpbench.records.counts import ABSENT, CountRecord, diff
+from dpbench.records.count_record import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome
+from dpbench.records.script_record import ScriptJob, ScriptRecord
 
 _CONFIRMATIONS = 2
 _LEAST_PEAK_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.doctor.ask import ask_measured
-from dpbench.doctor.machine_file import MeasureRequest, check_path, generation_of, machine_text, write_machine_file
+from dpbench.doctor.write_machine import MeasureRequest, check_path, generation_of, machine_text, write_machine_file
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.projection.described.machine import Kind
 from dpbench.projection.described.machine_file import known_parts, load_machine

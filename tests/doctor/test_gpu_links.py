@@ -3,8 +3,8 @@ import warnings
 import pytest
 import torch
 
-from dpbench.doctor.child import links as links_module
-from dpbench.doctor.child.links import examine_connections, examine_links, links_by_pair
+from dpbench.doctor.child import gpu_links as links_module
+from dpbench.doctor.child.gpu_links import examine_connections, examine_links, links_by_pair
 from dpbench.measure.gpu.facts import GpuFacts
 
 DEVICES = [torch.device("cuda", index) for index in range(3)]

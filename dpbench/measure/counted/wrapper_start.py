@@ -15,7 +15,7 @@ _WRAPPER, _LANES, _LAYERS, _FEATURES = "dpbench.parallel", 4, 4, 8
 
 def count_start() -> dict[str, int]:
     from dpbench.measure.python_calls import PythonCalls  # here, because it comes after `WITH_TORCH`
-    from dpbench.records.counts import Phase
+    from dpbench.records.count_record import Phase
 
     modules = len(_imported())
     wrap = import_module(_WRAPPER).DataParallel

@@ -2,7 +2,7 @@ from rich.console import Console
 
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.doctor.findings import note, ok, unknown, unreliable
-from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
+from dpbench.doctor.health import doctor_json, doctor_text, is_reliable
 
 MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 FINDINGS = [ok("NUMA nodes", "1 of 1"), note("turbo", "on [sic]", "expect drift"), unknown("CPU clock", "not found")]

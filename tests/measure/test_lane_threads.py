@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from dpbench.cases.case import Case
-from dpbench.measure.threads import candidates, set_fastest
+from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.variants.variant import Variant
 from tests.fakes import ScriptedClock
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dpbench.gate import times as times_module
+from dpbench.gate import time_sides as times_module
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.judgement import TimeRatio, Verdict
 from dpbench.gate.settings import BorrowedBenchmark, Settings
 from dpbench.gate.sides import Sides
+from dpbench.gate.time_sides import Times, budget_that_decides, measure_times, time_sides
 from dpbench.gate.time_verdict import Analysis, risks_for, rounds_to_decide, twin_alarms
-from dpbench.gate.times import Times, budget_that_decides, measure_times, time_sides
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import time, unmeasured

@@ -3,7 +3,7 @@
 import pytest
 
 from dpbench.analysis.over_rounds import over_rounds
-from dpbench.analysis.phases import PhaseSummary, Work, share_of_moves, summarise_phases
+from dpbench.analysis.phase_summary import PhaseSummary, Work, share_of_moves, summarise_phases
 from dpbench.analysis.summary import summarise
 from dpbench.records.readings import Reading
 from dpbench.records.record import Metrics

@@ -3,7 +3,14 @@
 import pytest
 
 from dpbench.cases.host import CpuTimes, parse_cpu_times
-from dpbench.doctor.child.host import examine_host, is_virtual, parse_clocks_mhz, parse_cores, parse_load, parse_meminfo
+from dpbench.doctor.child.host_findings import (
+    examine_host,
+    is_virtual,
+    parse_clocks_mhz,
+    parse_cores,
+    parse_load,
+    parse_meminfo,
+)
 from dpbench.doctor.findings import Severity
 
 # From a kernel 6.1, shortened.

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from dpbench.records.counts import Place
+from dpbench.records.count_record import Place
 from dpbench.text.validated import Frozen
 
 WARM_UP = 2

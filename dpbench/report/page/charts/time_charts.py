@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from dpbench.analysis.answer import circumstances, ideal_in_words
-from dpbench.analysis.compare import Comparison
+from dpbench.analysis.compare_variants import Comparison
 from dpbench.analysis.ladder import ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
@@ -15,7 +15,7 @@ from dpbench.report.page.drawing import LABEL_ROOM, STEP_PX, Spec, drawn, row_st
 from dpbench.report.page.machines import MachineResults, apart
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.report.page.theme import BAD, GOOD, MUTED, coloured
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 
 _MS = 1e-3

@@ -13,7 +13,7 @@ from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Environment, Outcome, Record
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 """Variants that show what is possible, and are no schemes to use on several devices."""
