@@ -17,8 +17,8 @@ from benchmarks.projection.report import page
 from benchmarks.projection.row_file import Table, load_tables
 from dpbench.cases.variants import VariantId
 from dpbench.errors import WrongInputError
-from dpbench.projection.fitted import FILE, Fitted
 from dpbench.projection.step_counts import AffineCounts
+from dpbench.projection.step_sum import FILE, Fitted
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "results" / "projection.md"
@@ -48,8 +48,8 @@ def record(tables: Iterable[Table]) -> None:
 def fitted_text(found: Fitted) -> str:
     """Return the file of the fitted constants."""
     return f"""\
-# Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. fitted.py says what
-# each number is, and results/projection.md how far published steps are from the sum.
+# Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. step_sum.py says
+# what each number is, and results/projection.md how far published steps are from the sum.
 speed_float32 = {found.speed_float32:.4f}
 speed_tf32 = {found.speed_tf32:.4f}
 beside = {found.beside:.4f}

@@ -10,7 +10,7 @@ from dpbench.analysis.compare_variants import MOST_ROUNDS, Comparison, Compariso
 from dpbench.analysis.phase_summary import share_of_moves
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
-from dpbench.cases.devices import are_shared, format_devices, short_devices
+from dpbench.cases.names import are_shared, format_devices, short_devices
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.jobs.budget import guessed_cost
 from dpbench.stats.estimate import Estimate

@@ -8,7 +8,7 @@ from math import ceil, log
 
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
-from dpbench.cases.devices import are_shared
+from dpbench.cases.names import are_shared
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Size
+from dpbench.cases.names import Size, format_devices
 from dpbench.cases.plan import Plan, PlanError, Skip, check_items
-from dpbench.cases.rank_options import why_not_accumulated, why_rank_unsupported
 from dpbench.cases.spec import Spec
+from dpbench.cases.supports import why_not_accumulated, why_rank_unsupported
 from dpbench.cases.variants import VariantId, VariantName
 
 MAX_SIMULATED = 64

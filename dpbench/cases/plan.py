@@ -6,9 +6,8 @@ from itertools import product
 from random import Random
 
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
-from dpbench.cases.devices import short_devices
 from dpbench.cases.machine_info import MachineInfo
-from dpbench.cases.names import is_factory
+from dpbench.cases.names import is_factory, short_devices
 from dpbench.cases.spec import Spec
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import VariantId, VariantName

@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from dpbench.cases.case import MOST_STEPS_PER_SAMPLE
-from dpbench.cases.devices import format_devices, parse_devices
-from dpbench.cases.names import Data, Dtype, Mode, parse_workload
+from dpbench.cases.names import Data, Dtype, Mode, format_devices, parse_devices, parse_workload
 from dpbench.cases.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, read_toml

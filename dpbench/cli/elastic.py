@@ -9,8 +9,8 @@ from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import Json, example, form_of, option, show, warn
+from dpbench.elastic.elastic_record import append_elastic
 from dpbench.elastic.folders import claim_folder
-from dpbench.elastic.record_file import append_elastic
 from dpbench.elastic.request import check_factory, duration_s, elastic_settings
 from dpbench.elastic.training_runs import run_elastic
 from dpbench.engine.other_load import LoadMeter

@@ -12,12 +12,10 @@ from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, example, form_of, option, show, show_lines
 from dpbench.errors import ExitCode
-from dpbench.jobs.project_all import count_for, project_machine
-from dpbench.jobs.ways import ways_of
+from dpbench.jobs.project_all import count_for, project_machine, ways_of
 from dpbench.projection.described.machine_file import load_machine, machine_names
-from dpbench.projection.fitted import fitted
 from dpbench.projection.rules import MATHS, ProjectionError, check_batch, check_variant
-from dpbench.projection.step_sum import Setting
+from dpbench.projection.step_sum import Setting, fitted
 from dpbench.records.store import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text

@@ -16,9 +16,9 @@ from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
-from dpbench.report.page.history.records import check_history, of_two_commits
 from dpbench.report.page.inputs import PageInputError, read_inputs
 from dpbench.report.page.machines import by_machine
+from dpbench.report.page.over_commits import check_history, of_two_commits
 
 
 def report(

@@ -20,8 +20,7 @@ from dpbench.report.progress import waiting
 from dpbench.report.trace.picture import svg
 from dpbench.report.trace.text import trace_json, trace_text
 from dpbench.text.files import replace_text
-from dpbench.trace.perfetto import perfetto
-from dpbench.trace.timeline import Trace
+from dpbench.trace.timeline import Trace, perfetto
 
 _DEFAULT_VARIANTS = "torch_dp,naive,tuned"
 

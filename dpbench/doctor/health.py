@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import format_devices
 from dpbench.cases.plan import default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import SCHEMES, VariantName

@@ -11,10 +11,9 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, RunScheme
-from dpbench.elastic.events import read_events
 from dpbench.elastic.folders import claim_folder
-from dpbench.elastic.job import ENVIRONMENT_FILE, ElasticJob, fault_file
-from dpbench.elastic.same_end import why_other_end
+from dpbench.elastic.outage import why_other_end
+from dpbench.elastic.run_files import ENVIRONMENT_FILE, ElasticJob, fault_file, read_events
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Exit, launch
 from dpbench.engine.start import child_command

@@ -22,8 +22,7 @@ from typing import Any
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
-from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode, borrowed, is_factory
+from dpbench.cases.names import Mode, borrowed, format_devices, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.engine.messages import CountJob

@@ -15,9 +15,8 @@ Parents import no program (`_child`) and nothing that is indented here. So these
         count_child.py    one fork for each case
         scripts_child.py  runs scripts as ranks
     count_steps.py    counts at small batches, for any batch, in a cache
-    ways.py           what the wrapper's "auto" takes on described machines
-        ways_child.py
     project_all.py    variants on a described machine
+        ways_child.py     what the wrapper's "auto" takes there
     trace_all.py      one step of each variant, simulated or profiled
         trace_child.py    profiles one step
 

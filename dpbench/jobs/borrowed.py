@@ -24,7 +24,7 @@ from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import built_of, scratch_of
 from dpbench.jobs.forks import WARMUP_S, failed, pin, sender, take_blocks
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe, Use, import_from
-from dpbench.measure.host_environment import host_environment
+from dpbench.measure.environment import host_environment
 from dpbench.records.count_record import CountRecord, Counts, Detail
 from dpbench.records.record import Outcome
 

@@ -29,7 +29,7 @@ from dpbench.engine.messages import LockstepJob, LockstepJobs, LockstepRound, Lo
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import preload, serve_borrowed
 from dpbench.jobs.forks import Block, Fork, SideError, forked
-from dpbench.measure.host_environment import host_environment
+from dpbench.measure.environment import host_environment
 from dpbench.records.record import Outcome
 
 # All that a side needs beside its own wrapper, without what the wrapper may import.

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from pydantic import ValidationError
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import short_devices
+from dpbench.cases.names import short_devices
 from dpbench.cases.plan import Skip
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Launcher, launch

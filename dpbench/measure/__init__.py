@@ -12,7 +12,7 @@ The parent process imports none of these files.
     undisturbed.py        the time of a step without waits that other processes cause
     phases.py             seconds of forward, backward, optimiser and their parts
     fairness.py           does a variant compute what the oracle computes?
-    environment.py        what must be equal before two records are compared (host_environment.py: without torch)
+    environment.py        what must be equal before two records are compared; the host's part without torch
     gpu/                  telemetry and facts of NVIDIA GPUs, read with NVML
     ranks/                one process per device: the team of all ranks, the time of its collectives, its counters
 

@@ -17,7 +17,7 @@ from dpbench.records.baseline import Figures
 from dpbench.records.count_record import Phase
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.stats.estimate import Estimate
-from dpbench.stats.order_statistics import interval_of_autocorrelated_median
+from dpbench.stats.intervals import interval_of_autocorrelated_median
 
 LEAST_ROUNDS = 20
 _BATCHES = 10

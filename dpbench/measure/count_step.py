@@ -23,10 +23,8 @@ from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.busy import count_busy
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
-from dpbench.measure.counted.host_work import HostWork
-from dpbench.measure.counted.kept import kept_per_step
-from dpbench.measure.counted.more_steps import count_more_steps
-from dpbench.measure.counted.thread_work import ThreadWork
+from dpbench.measure.counted.host_work import HostWork, ThreadWork
+from dpbench.measure.counted.more_steps import count_more_steps, kept_per_step
 from dpbench.measure.counted.uses import count_uses
 from dpbench.measure.counted.wrapper_start import count_start
 from dpbench.measure.pinned import pinned

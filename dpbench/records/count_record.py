@@ -54,7 +54,7 @@ class PhaseCounts(Frozen):
 
     If asked for: `host_operators` are dispatched to tensors of the host, views excepted, and `host_bytes` are what they
     write. On CPU lanes `threads_started`, `waits`, `threading_calls` into that module, and `thread_python_calls` of
-    threads that exist already: see measure/counted/thread_work.py.
+    threads that exist already: see measure/counted/host_work.py.
 
     Of borrowed benchmarks without torch: `python_peak_bytes`, the most memory that a call's own objects take.
 

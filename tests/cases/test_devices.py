@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.cases.devices import are_shared, format_devices, parse_devices
+from dpbench.cases.names import are_shared, format_devices, parse_devices
 
 device = st.one_of(
     st.just("cpu"), st.builds("{}:{}".format, st.sampled_from(["cuda", "sim", "xpu"]), st.integers(0, 99))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
 from dpbench.cases.machine_info import Accelerator, MachineInfo
+from dpbench.cases.names import format_devices
 from dpbench.cases.plan import Plan, PlanError, default_lanes, plan, round_order
 from dpbench.cases.spec import from_options
 from dpbench.cases.variants import VariantName

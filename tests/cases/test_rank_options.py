@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import parse_devices
-from dpbench.cases.rank_options import why_not_accumulated, why_rank_unsupported
+from dpbench.cases.names import parse_devices
+from dpbench.cases.supports import why_not_accumulated, why_rank_unsupported
 
 
 def reason(variant, devices="cpu*2", batch=8, workload="mlp/tiny", **fields):

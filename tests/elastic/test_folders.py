@@ -5,8 +5,8 @@ import os
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.elastic.events import EventLog, read_events
 from dpbench.elastic.folders import claim_folder
+from dpbench.elastic.run_files import EventLog, read_events
 from dpbench.errors import WrongInputError
 from tests.elastic.making import SETTINGS
 

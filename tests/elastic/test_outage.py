@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.elastic.events import merged
 from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s
+from dpbench.elastic.run_files import merged
 from tests.elastic.making import event, one_outage, steps, two_rounds
 
 

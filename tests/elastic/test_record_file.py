@@ -2,8 +2,7 @@
 
 import pytest
 
-from dpbench.elastic.elastic_record import to_elastic_line
-from dpbench.elastic.record_file import read_elastic
+from dpbench.elastic.elastic_record import read_elastic, to_elastic_line
 from tests.elastic.making import made_records
 
 

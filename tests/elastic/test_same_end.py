@@ -5,8 +5,8 @@ import math
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
+from dpbench.elastic.outage import why_other_end
 from dpbench.elastic.request import parse_plan
-from dpbench.elastic.same_end import why_other_end
 from dpbench.elastic.training_runs import elastic_job
 from tests.elastic.making import SETTINGS, event
 

@@ -3,9 +3,8 @@
 import pytest
 
 from dpbench.elastic.elastic_record import ElasticSettings, RunScheme
-from dpbench.elastic.outage import outages_of
+from dpbench.elastic.outage import is_same_to_the_bit, loss_difference, outages_of
 from dpbench.elastic.request import elastic_settings
-from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
 from dpbench.elastic.training_runs import elastic_job, train_once
 from dpbench.records.record import Outcome
 

@@ -4,8 +4,7 @@ import pytest
 
 from dpbench.cases.variants import VariantId
 from dpbench.engine.messages import AutoChoice, AutoChoices
-from dpbench.jobs.project_all import count_for, project_machine
-from dpbench.jobs.ways import WaysError, described_links, ways_of
+from dpbench.jobs.project_all import WaysError, count_for, described_links, project_machine, ways_of
 from dpbench.jobs.ways_child import choice_on, links_on
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import reason

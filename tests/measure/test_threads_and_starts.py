@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.measure.counted.thread_work import ThreadWork
+from dpbench.measure.counted.host_work import ThreadWork
 from dpbench.measure.pinned import pinned
 from dpbench.parallel import DataParallel
 from dpbench.records.count_record import Phase

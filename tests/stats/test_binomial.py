@@ -1,7 +1,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from dpbench.stats.binomial import clopper_pearson
+from dpbench.stats.intervals import clopper_pearson
 
 
 @pytest.mark.parametrize(("hits", "of_all"), [(0, 60), (1, 60), (7, 10), (60, 60), (3, 2000)])

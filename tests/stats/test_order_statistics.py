@@ -2,7 +2,7 @@ from random import Random
 
 import numpy as np
 
-from dpbench.stats.order_statistics import Z95, Z99, interval_of_autocorrelated_median, interval_of_median
+from dpbench.stats.intervals import Z95, Z99, interval_of_autocorrelated_median, interval_of_median
 
 
 def test_an_interval_is_of_order_statistics():

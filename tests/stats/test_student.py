@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from dpbench.stats.student import standard_error, t95_from_table, t_quantile
+from dpbench.stats.estimate import standard_error, t95_from_table, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 4, 100])

@@ -5,8 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.trace.perfetto import perfetto
-from dpbench.trace.timeline import Source, Trace, VariantTrace
+from dpbench.trace.timeline import Source, Trace, VariantTrace, perfetto
 from tests.trace.made import ZERO, compute, step, timeline
 from tests.trace.trace_events import faults
 

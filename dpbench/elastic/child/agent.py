@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.elastic.events import EventLog
-from dpbench.elastic.job import (
+from dpbench.elastic.run_files import (
     AGENT_VARIABLE,
     HEARTBEAT_S,
     JOB_VARIABLE,
     LAST_CALL_S,
     MOST_LATE_HEARTBEATS,
     ElasticJob,
+    EventLog,
 )
 from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.start import child_command

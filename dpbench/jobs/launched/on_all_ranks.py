@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dpbench.cases.devices import format_devices
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import format_devices
 from dpbench.cases.plan import Plan, plan
 from dpbench.cases.spec import Spec
 from dpbench.errors import ExitCode

@@ -4,10 +4,9 @@
     machines.py         records by machine; a comparison for each
     parts.py            what a page consists of: panels, sections, machines
     charts/             a function for each chart: the rows of its table; and its drawing in Vega-Lite
-    history/            many commits, days or gates, and two commits compared
+    over_commits.py     many commits, days or gates, and two commits compared
     elastic_section.py  the outages of elastic runs, and the runs
-    drawing.py          reads the charts, which are data: charts/*.vl.json in Vega-Lite
-    theme.py            colours of all charts
+    drawing.py          reads the charts, which are data: charts/*.vl.json in Vega-Lite; their colours
     content.py          the page's sections in their order
     plain_tables.py     tables without a chart: failures, the environment, words, all cases
     document.py         the page's file: the template with every text escaped, and the data

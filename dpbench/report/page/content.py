@@ -10,10 +10,9 @@ from dpbench.report.page.charts import device_charts as devices
 from dpbench.report.page.charts import time_charts as times
 from dpbench.report.page.charts.projected import projections
 from dpbench.report.page.elastic_section import elastic_section
-from dpbench.report.page.history.gates import gate_sections
-from dpbench.report.page.history.records import History, histories, history_section, newest
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
+from dpbench.report.page.over_commits import History, gate_sections, histories, history_section, newest
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
 from dpbench.report.page.plain_tables import MOST_ROWS, environment, outcomes, raw_table, words
 

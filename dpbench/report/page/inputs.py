@@ -11,8 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.cases.plan import Skip
-from dpbench.elastic.elastic_record import ElasticRecord
-from dpbench.elastic.record_file import read_elastic
+from dpbench.elastic.elastic_record import ElasticRecord, read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, read_history
 from dpbench.records.count_record import CountRecord

@@ -12,9 +12,8 @@ from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.drawing import Spec, drawn, row_step
+from dpbench.report.page.drawing import Spec, coloured, drawn, row_step, variant_colours
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.report.page.theme import coloured, variant_colours
 from dpbench.text.outside import shortened
 
 MOST_SETTINGS = 40

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from dpbench.analysis.answer import ideal_in_words, place
 from dpbench.analysis.compare_variants import Row
-from dpbench.cases.devices import short_devices
-from dpbench.cases.names import FAMILIES, Family
+from dpbench.cases.names import FAMILIES, Family, short_devices
 from dpbench.records.record import Outcome
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable

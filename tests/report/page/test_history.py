@@ -6,9 +6,9 @@ import pytest
 
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import check_history, histories, newest
 from dpbench.report.page.inputs import PageInputError, PageInputs
 from dpbench.report.page.machines import by_machine
+from dpbench.report.page.over_commits import check_history, histories, newest
 from tests.report.page.making_commits import FASTER, PLANTED, SLOWER, commit, commit_records
 from tests.report.page.making_page import gpu_records, lane_records
 
@@ -143,7 +143,7 @@ def test_one_commit_and_one_day_are_no_history():
 
 
 def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.history.ratios._MOST_ROWS", 150)
+    monkeypatch.setattr("dpbench.report.page.over_commits._MOST_ROWS", 150)
     other = [
         record.model_copy(update={"case": record.case.model_copy(update={"workload": "other/tiny"})})
         for record in commit_records()

@@ -15,11 +15,10 @@ from dpbench.report.page.charts.time_charts import (
 )
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
-from dpbench.report.page.drawing import drawn
+from dpbench.report.page.drawing import drawn, shaped
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
 from dpbench.report.page.plain_tables import raw_table
-from dpbench.report.page.theme import shaped
 from dpbench.stats.estimate import Estimate
 from tests.report.page.making_page import failed_record, gpu_records, lane_records
 from tests.report.page.test_pages import counted

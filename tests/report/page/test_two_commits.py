@@ -3,8 +3,8 @@
 import pytest
 
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import of_two_commits
 from dpbench.report.page.inputs import PageInputError, PageInputs
+from dpbench.report.page.over_commits import of_two_commits
 from tests.report.page.making_commits import commit, commit_records
 
 OLD, NEW = commit(2), commit(15)

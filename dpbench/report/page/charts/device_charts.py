@@ -13,10 +13,9 @@ from dpbench.cases.case import Case
 from dpbench.records.count_record import CountRecord
 from dpbench.records.readings import DeviceTelemetry
 from dpbench.records.record import Outcome, Record
-from dpbench.report.page.drawing import LABEL_ROOM, drawn
+from dpbench.report.page.drawing import LABEL_ROOM, coloured, drawn, series, shaped, variant_colours
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import coloured, series, shaped, variant_colours
 from dpbench.text.quantities import byte_unit, number
 
 _COLOURS = {

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from dpbench.cases.variants import VariantName
-from dpbench.report.page.drawing import drawn, row_step, rows_of
+from dpbench.report.page.drawing import coloured, drawn, row_step, rows_of, series
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import DataRow, Panel
-from dpbench.report.page.theme import coloured, series
 from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 

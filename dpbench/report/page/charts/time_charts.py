@@ -8,13 +8,12 @@ from dpbench.analysis.compare_variants import Comparison
 from dpbench.analysis.ladder import ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
-from dpbench.cases.devices import are_shared
+from dpbench.cases.names import are_shared
 from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.report.page.drawing import LABEL_ROOM, STEP_PX, Spec, drawn, row_step
+from dpbench.report.page.drawing import BAD, GOOD, LABEL_ROOM, MUTED, STEP_PX, Spec, coloured, drawn, row_step
 from dpbench.report.page.machines import MachineResults, apart
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.report.page.theme import BAD, GOOD, MUTED, coloured
 from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 

@@ -1,27 +1,95 @@
-"""The history of records: each case's step time over its first one, by commit, or by day of one commit. Pure.
+"""Results over time: one chart of ratios to the beginning, over commits, days or gates. Pure.
 
-`dpbench report --commits` has one of two commits.
+Of records, a line for each case: its step time over its first one, by commit, or by day of one commit.
+`dpbench report --commits` has one of two commits. Of gates, a line for each side of a benchmark: its time over the
+first base, gate by gate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import chain
 
 from dpbench.analysis.answer import place
 from dpbench.analysis.compare_variants import differences
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case
-from dpbench.gate.history import machine_of
+from dpbench.gate.history import HistoryLine, machine_of
+from dpbench.gate.judgement import Verdict
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.history.ratios import MS, counted, panel_over_time, point, seconds_of
+from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
 from dpbench.report.page.inputs import PageInputError, PageInputs
-from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, DataRow, Panel, Section
-from dpbench.report.page.theme import variant_colours
+from dpbench.report.page.machines import MachineResults, machine_names
+from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
 from dpbench.stats.estimate import Estimate
-from dpbench.text.outside import quoted
+from dpbench.text.outside import one_line, quoted
 from dpbench.text.quantities import number
 from dpbench.text.validated import day_of
+
+MS = 1e-3
+_MOST_PLACES = 300
+_MOST_ROWS = 12_000
+
+
+def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
+    """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
+    low, high = ratio.ends
+    return {
+        "place": place,
+        "series": series,
+        **{name: float(f"{end:.5g}") for name, end in (("ratio", ratio.value), ("low", low), ("high", high))},
+        "shown": ratio.text(),
+        "ms": number(step_s / MS),
+        "rounds": rounds,
+        "is_slower": False,
+        **cells,
+    }
+
+
+def panel_over_time(
+    panel: Panel, places: Sequence[str], colours: Sequence[tuple[str, str]], more: Columns, what: str
+) -> Panel | None:
+    """Return the panel with its chart; None without rows.
+
+    It has the newest of the `places`, each of which is `what`, and as many choices as have room. Its columns are those
+    of `point` and `more`.
+    """
+    newest = places[-_MOST_PLACES:]
+    rows = _with_room(panel, set(newest))
+    if not rows:
+        return None
+    text = panel.text
+    if len(places) > len(newest):
+        text += f" The newest {_MOST_PLACES} of {len(places):,} are drawn."
+    if left_out := len(panel.rows) - len(rows):
+        text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
+    columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
+    columns = {**columns, **more}
+    axis, colour = f"{what}s, in the order of time", coloured("series", colours)
+    spec = drawn("history", columns, axis=axis, places=newest, colour=colour)
+    return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
+
+
+def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[DataRow]]:
+    """Return the rows at these places, of as many choices as have room. The panel's first choice goes before others."""
+    kept: dict[str, Sequence[DataRow]] = {}
+    room = _MOST_ROWS
+    for key in sorted(panel.rows, key=lambda key: key != panel.first):
+        own = [row for row in panel.rows[key] if row["place"] in places]
+        if own and len(own) <= room:
+            kept[key], room = own, room - len(own)
+    return {key: kept[key] for key in panel.labels if key in kept}
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def seconds_of(moment: str) -> float:
+    """Return the seconds since 1970. A moment without a time zone is in UTC."""
+    found = datetime.fromisoformat(moment)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
 
 _SHORT = 10
 _MOST_LISTED = 200
@@ -118,8 +186,8 @@ def _order(environment: Environment, records: Sequence[Record], dates: Mapping[s
     return dates[environment.commit] + (0.5 if environment.dirty else 0.0)
 
 
-def _day(record: Record) -> str:
-    return day_of(seconds_of(record.started_at))
+def _day(of: Record | HistoryLine) -> str:
+    return day_of(seconds_of(of.started_at))
 
 
 def _times(records: Sequence[Record]) -> _Times:
@@ -216,3 +284,94 @@ def _full(asked: str, known: Sequence[str]) -> str:
     more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
     is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
     raise PageInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
+
+
+_BASE, _HEAD = "base", "head"
+_MOST_MACHINES, _MOST_BENCHMARKS = 6, 5
+_TEXT = (
+    "Each dot is a side's median step in one gate, over the first gate's base. Where base moves with head, the machine "
+    "has changed or an earlier commit. A red ring marks a gate with the verdict slower; another benchmark or a counter "
+    "may be the reason."
+)
+
+
+def gate_sections(page_inputs: PageInputs) -> tuple[list[Section], list[str]]:
+    """Return a section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
+    machines: dict[Environment, list[HistoryLine]] = {}
+    for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda each: seconds_of(each.started_at)):
+        machines.setdefault(machine_of(line.environment), []).append(line)
+    names = machine_names(list(machines))
+    named = list(zip(names, machines.values(), strict=True))[:_MOST_MACHINES]
+    sections = [_section(number, name, lines) for number, (name, lines) in enumerate(named)]
+    notes = [f"The gate's history is shown of {_MOST_MACHINES} of {len(machines)} machines."]
+    return sections, notes if len(machines) > _MOST_MACHINES else []
+
+
+def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
+    gates = dict(zip(_names(lines), lines, strict=True))
+    rows: dict[tuple[str, str], list[DataRow]] = {}
+    first_s: dict[tuple[str, str], float] = {}
+    for gate, line in gates.items():
+        for times in line.benchmarks:
+            key = (times.name, times.case)
+            first_s.setdefault(key, times.base_step_s)
+            for side, commit, step_s in (
+                (_BASE, line.base_commit, times.base_step_s),
+                (_HEAD, line.head_commit, times.head_step_s),
+            ):
+                ratio = Estimate(step_s / first_s[key], None, None)
+                cells = {"day": _day(line), "commit": _commit(commit), "verdict": str(line.verdict)}
+                cells["head_over_base"] = f"{times.ratio:.3f}"
+                is_slower = side == _HEAD and line.verdict is Verdict.SLOWER
+                own = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
+                rows.setdefault(key, []).append(own)
+    panel = panel_over_time(
+        _panel(number, rows),
+        list(gates),
+        [(_BASE, MUTED), (_HEAD, series(0))],
+        {"day": "date", "commit": "commit", "head_over_base": "head / base", "verdict": "verdict of the gate"},
+        "gate",
+    )
+    answers = [_summary(gates), *([] if rows else ["No gate has times."])]
+    title = f"How have the gate's step times changed on {name}?"
+    return Section(f"gate{number}", title, [] if panel is None else [panel], answers)
+
+
+def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Panel:
+    """Return the panel without its chart. The benchmark that changed most is shown first.
+
+    A benchmark's name that the settings gave to another case has a line for each case.
+    """
+    names = [name for name, _ in rows]
+    labels = {  # a name may be empty, so it is no key
+        f"b{place}": name if names.count(name) == 1 else f"{name}, {case}" for place, (name, case) in enumerate(rows)
+    }
+    own = dict(zip(labels, rows.values(), strict=True))
+    first = max(own, key=lambda key: abs(float(str(own[key][-1]["ratio"])) - 1), default="")
+    only = f" of {names[0]}" if len(rows) == 1 else ""
+    title = f"Step time{only} by gate: base and head"
+    return Panel("ratios", title, _TEXT, {}, own, None, f"benchmark {number}", first, labels, chosen="Benchmark")
+
+
+def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:
+    """Yield a name for each gate: its head's commit. The second gate of a commit ends in ``(2)``."""
+    seen: dict[str, int] = {}
+    for line in lines:
+        short = _commit(line.head_commit)
+        seen[short] = seen.get(short, 0) + 1
+        yield short if seen[short] == 1 else f"{short} ({seen[short]})"
+
+
+def _summary(gates: Mapping[str, HistoryLine]) -> str:
+    """Return how many gates there are, and which of them were slower."""
+    first, *_, last = [*gates.values(), *gates.values()]
+    days = f"on {_day(first)}" if _day(first) == _day(last) else f"from {_day(first)} to {_day(last)}"
+    slower = [f"{name} on {_day(line)}" for name, line in gates.items() if line.verdict is Verdict.SLOWER][::-1]
+    more = f" and {len(slower) - _MOST_BENCHMARKS:,} earlier ones" if len(slower) > _MOST_BENCHMARKS else ""
+    named = ", ".join(slower[:_MOST_BENCHMARKS])
+    which = f"The verdict was slower in {len(slower):,}: {named}{more}." if slower else "The verdict was never slower."
+    return f"{counted(len(gates), 'gate')} {days}. {which}"
+
+
+def _commit(commit: str | None) -> str:
+    return "worktree" if commit is None else one_line(commit)[:_SHORT]

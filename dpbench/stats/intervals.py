@@ -1,7 +1,7 @@
-"""The interval of a median, from order statistics.
+"""Intervals of a median, from order statistics, and of a share that was counted.
 
-The ends are two of the samples, equally far from the middle of the sorted samples. For `n` independent samples and 95 %
-the distance is `1.96 * sqrt(n) / 2` ranks.
+The ends of a median's interval are two of the samples, equally far from the middle of the sorted samples. For `n`
+independent samples and 95 % the distance is `1.96 * sqrt(n) / 2` ranks.
 
 Steps of one process are like their neighbours: the clock rises, or another process comes and goes. The plain interval
 is then too narrow, and that of autocorrelated samples is wider:
@@ -66,3 +66,15 @@ def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInt
 def _ranks(count: int, distance: float) -> tuple[int, int]:
     middle = (count - 1) / 2
     return max(0, floor(middle - distance)), min(count - 1, ceil(middle + distance))
+
+
+def clopper_pearson(found: int, of: int) -> tuple[float, float]:
+    """The two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials.
+
+    It is exact (Clopper and Pearson 1934). Imports scipy.
+    """
+    from scipy.special import betaincinv
+
+    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, 0.025))
+    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 0.975))
+    return low, high
