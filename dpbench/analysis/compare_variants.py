@@ -20,10 +20,6 @@ LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 MOST_ROUNDS = 200
 
 
-class UnlikeEnvironmentsError(WrongInputError):
-    """One line with the fields in which environments differ, or a throttled record beside an unthrottled one."""
-
-
 @dataclass(frozen=True)
 class Row:
     """A case of a setting; None is what does not apply.
@@ -135,14 +131,14 @@ def compare(
     allow_different: bool = False,
 ) -> Comparisons:
     """Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
-    UnlikeEnvironmentsError, or with `allow_different` return the differences.
+    WrongInputError, or with `allow_different` return the differences.
     """
     records = list(records)
     environments = list(dict.fromkeys(record.environment for record in records if record.environment))
     different = differences(environments)
     if different and not allow_different:
         fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
-        raise UnlikeEnvironmentsError(
+        raise WrongInputError(
             f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
         )
     summaries = _summaries(records, skipped)
@@ -157,7 +153,7 @@ def compare(
     throttled = _throttled(records, comparisons)
     if throttled is not None:
         if not allow_different:
-            raise UnlikeEnvironmentsError(f"{throttled}; allowed: records that are alike in this")
+            raise WrongInputError(f"{throttled}; allowed: records that are alike in this")
         different["throttled"] = (False, True)
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
     single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)

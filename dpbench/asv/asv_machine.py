@@ -27,39 +27,35 @@ Machine = dict[str, str]
 _MACHINES = TypeAdapter(dict[str, Machine])
 
 
-class AsvError(WrongInputError):
-    """One line with the file or option, the fault, and what is allowed."""
-
-
 def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
-    """Update the machine's entry and return it. Other entries do not change. Raises AsvError."""
+    """Update the machine's entry and return it. Other entries do not change. Raises WrongInputError."""
     if not _names_a_folder(name):
-        raise AsvError(f"--machine: {name!r} is not a name for a machine; allowed: {_NAME}")
+        raise WrongInputError(f"--machine: {name!r} is not a name for a machine; allowed: {_NAME}")
     machines = read_machines(path) if os.path.lexists(path) else {}
     machines[name] = {**_asv_defaults(info), **machines.get(name, {}), **_facts(info), "machine": name}
     text = json.dumps({**machines, "version": _VERSION}, indent=4, sort_keys=True)
     try:
         replace_text(path, text)
     except OSError as error:
-        raise AsvError(f"{path}: cannot be written: {error.strerror}") from error
+        raise WrongInputError(f"{path}: cannot be written: {error.strerror}") from error
     return machines[name]
 
 
 def read_machines(path: Path) -> dict[str, Machine]:
-    """Return the entries by machine name. Raises AsvError."""
+    """Return the entries by machine name. Raises WrongInputError."""
     try:
         fields = read_json(path)
     except OSError as error:
-        raise AsvError(f"{path}: cannot be read: {error.strerror}") from error
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise AsvError(f"{path}: is not JSON: {error}; allowed: asv's machine file") from error
+        raise WrongInputError(f"{path}: is not JSON: {error}; allowed: asv's machine file") from error
     version = fields.pop("version", None) if isinstance(fields, dict) else None
     if version != _VERSION:
-        raise AsvError(f"{path}: has version {version!r}; allowed: {_VERSION}")
+        raise WrongInputError(f"{path}: has version {version!r}; allowed: {_VERSION}")
     try:
         return _MACHINES.validate_python(fields)
     except ValidationError as error:
-        raise AsvError(f"{path}: {_what_is_wrong(error)}; allowed: texts by name") from error
+        raise WrongInputError(f"{path}: {_what_is_wrong(error)}; allowed: texts by name") from error
 
 
 def _names_a_folder(name: str) -> bool:

@@ -19,10 +19,6 @@ from dpbench.text.validated import Frozen, explain, one_of
 T = TypeVar("T")
 
 
-class SpecError(WrongInputError):
-    """One line with the file or option, the key, the value and what is allowed."""
-
-
 def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     for i, value in enumerate(values):
         if value in values[:i]:
@@ -98,28 +94,28 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def load_spec(path: Path) -> Spec:
-    """Raise SpecError."""
+    """Raise WrongInputError."""
     try:
         keys = read_toml(path)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
     except ValueError as error:
-        raise SpecError(f"{path}: is not TOML: {one_line(str(error))}") from error
+        raise WrongInputError(f"{path}: is not TOML: {one_line(str(error))}") from error
     try:
         return Spec.model_validate(keys)
     except ValidationError as error:
         key, complaint = explain(Spec, error)
-        raise SpecError(f"{path}: {key}: {complaint}") from error
+        raise WrongInputError(f"{path}: {key}: {complaint}") from error
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Options as text, with commas in lists; None is an option that was not given. Raise SpecError."""
+    """Options as text, with commas in lists; None is an option that was not given. Raise WrongInputError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
     try:
         return Spec.model_validate(keys)
     except ValidationError as error:
         key, complaint = explain(Spec, error)
-        raise SpecError(f"--{key.replace('_', '-')}: {complaint}") from error
+        raise WrongInputError(f"--{key.replace('_', '-')}: {complaint}") from error
 
 
 def _from_text(key: str, value: str | int | float) -> object:

@@ -1,4 +1,4 @@
-"""The output of `dpbench doctor`: machine, findings, and the variants that run here."""
+"""`dpbench doctor`: what a child finds on this machine, and the output: machine, findings, the variants that run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,12 +13,26 @@ from dpbench.cases.names import format_devices
 from dpbench.cases.plan import default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import SCHEMES, VariantName
-from dpbench.doctor.findings import UNKNOWN, Finding, Severity
+from dpbench.doctor.findings import UNKNOWN, Finding, Findings, Severity, unreliable
+from dpbench.engine.interpret import answer_in, ending, last_lines
+from dpbench.engine.launch import Launcher, launch
+from dpbench.engine.start import child_command
 from dpbench.text.outside import one_line
 
+EXAMINE = child_command("dpbench.doctor.child.examine")
+_TIMEOUT_S = 120.0
 _GIB = 2**30
 _MOST_NOTES = 8
 _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELIABLE"}
+
+
+def ask_health(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> tuple[Finding, ...]:
+    """The child's findings; its crash or time-out is the only one."""
+    end = launch(EXAMINE, "", timeout_s)
+    if answer := answer_in(end.record, Findings):
+        return answer.findings
+    last = " / ".join(last_lines(end.tail)[-3:])
+    return (unreliable("examination", ending(end), f"a device that cannot be examined cannot be trusted: {last}"),)
 
 
 def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:

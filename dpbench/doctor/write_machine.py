@@ -13,14 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from dpbench.engine.interpret import answer_in, ending, last_lines
+from dpbench.engine.launch import Launcher, launch
+from dpbench.engine.start import child_command
 from dpbench.errors import UnusableMachineError, WrongInputError
-from dpbench.projection.described.machine import BOUNDS, UNITS
-from dpbench.projection.described.machine_file import known_parts
+from dpbench.projection.machine import BOUNDS, UNITS
+from dpbench.projection.machine_file import known_parts
 from dpbench.text.files import replace_text
 from dpbench.text.outside import one_line, quoted
 from dpbench.text.validated import Frozen
 
 FIELD = "machine-file"
+MEASURE = child_command("dpbench.doctor.child.measure_machine")
+_TIMEOUT_S = 300.0
 Pair = tuple[int, int]
 
 _MOST_LINKS = 18  # of one GPU, up to NVLink 5: a GPU that seems to have more has them to a switch
@@ -82,6 +87,18 @@ _GENERATIONS = (
     _Generation((0, 0), "pascal", "server", "xeon-v4", "pcie3", "nvlink1"),
 )
 _BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
+
+
+def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> Measured:
+    """NCCL may hang or crash, so a child that did not survive is started again without it. Raise UnusableMachineError
+    if that fails too.
+    """
+    for with_all_reduce in (True, False):
+        end = launch(MEASURE, MeasureRequest(with_all_reduce=with_all_reduce).model_dump_json(), timeout_s)
+        if answer := answer_in(end.record, Measured):
+            return answer
+    last = " / ".join(last_lines(end.tail)[-2:])
+    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(end)}: {last}")
 
 
 def check_path(path: Path) -> None:

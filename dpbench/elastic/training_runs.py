@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, RunScheme
-from dpbench.elastic.folders import claim_folder
 from dpbench.elastic.outage import why_other_end
+from dpbench.elastic.request import claim_folder
 from dpbench.elastic.run_files import ENVIRONMENT_FILE, ElasticJob, fault_file, read_events
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Exit, launch

@@ -1,18 +1,42 @@
-"""Turns the end of a child, an Exit, into the one Record of its job."""
+"""What the end of a child means: its answer, the one Record of its job, or why there is none."""
 
 import re
 import signal
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dpbench.engine.launch import Exit
 from dpbench.engine.messages import Job
+from dpbench.errors import ReportedError
 from dpbench.records.record import Outcome, Record, line_on_lost_gpu
 
 _LAST_LINES = 20
 _LINE_CHARACTERS = 300
 _SHOWN_BYTES = 80
 _TERMINAL_COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # ECMA-48, 5.4
+
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class ChildError(ReportedError):
+    """A child did not do what it was asked: how it ended, and its last lines."""
+
+
+def answer_in(record: bytes, model: type[Answer]) -> Answer | None:
+    """What a child sent; None if that is nothing, or something else."""
+    try:
+        return model.model_validate_json(record)
+    except ValidationError:
+        return None
+
+
+def answer_of(end: Exit, model: type[Answer], failed: str) -> Answer:
+    """Raises ChildError, whose text begins with `failed`, if the child did not answer."""
+    if (answer := answer_in(end.record, model)) is None:
+        raise ChildError("\n".join([f"{failed}: {ending(end)}", *last_lines(end.tail)]))
+    return answer
 
 
 def interpret(end: Exit, job: Job) -> Record:

@@ -19,6 +19,7 @@ from pathlib import Path
 from dpbench.analysis.communication import Communication, communication
 from dpbench.cases.case import Case
 from dpbench.cases.names import borrowed
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.launch import Launcher
 from dpbench.engine.messages import CountJob
 from dpbench.engine.wrapper_of import has_wrapper
@@ -31,7 +32,7 @@ from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import BorrowedBenchmark, ScriptBenchmark, limit_s
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import Doubling, choice_case, counted_cases, doublings, growth_cases, job_of, plain_cases
-from dpbench.jobs.count import LIMIT_S, CountingError, count_scripts, run_jobs
+from dpbench.jobs.count import LIMIT_S, count_scripts, run_jobs
 from dpbench.measure.borrowed.lent import PEAK_UNIT
 from dpbench.records.count_record import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome
@@ -130,7 +131,7 @@ def count_folders(
     jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
     try:
         records = run_jobs(jobs, launch=launch, timeout_s=limit_s) if jobs else ()
-    except CountingError as error:
+    except ChildError as error:
         raise GateError(" ".join(str(error).split())) from error
     count = len(cases)
     return [dict(zip(cases, records[i * count : (i + 1) * count], strict=True)) for i in range(len(folders))]
@@ -305,7 +306,7 @@ def compare_scripts(scripts: Sequence[ScriptBenchmark], sides: Sides, counters: 
     }
     try:
         records = count_scripts(list(jobs.values()), launch=sides.launch) if jobs else ()
-    except CountingError as error:
+    except ChildError as error:
         raise GateError(" ".join(str(error).split())) from error
     by_side = dict(zip(jobs, records, strict=True))
     for name in (script.name for script in scripts):

@@ -314,7 +314,7 @@ def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> 
     """Return the lasting steps up of each series by more than its threshold, oldest first. Pure.
 
     A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
-    before the next one, or the present one. Short series are skipped. Raises NoStepDetectionError without asv.
+    before the next one, or the present one. Short series are skipped. Raises GateError without asv.
     """
     return tuple(
         Drift(

@@ -76,7 +76,7 @@ class Prepared:
 def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
     """Check a request and look up its parts. Wait for a quiet machine for as long as the request allows.
 
-    Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
+    Raises GateError, SettingsError, HistoryFileError or ChildError if it cannot be carried out.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
@@ -118,7 +118,7 @@ def timed_settings(
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
     If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
-    Raises GateError, SettingsError or ProbeError.
+    Raises GateError, SettingsError or ChildError.
     """
     settings = read_settings(repository.root, path, _UNTIMED_LANES, borrowed)
     if (settings.borrowed or settings.scripts) and not settings.benchmarks:

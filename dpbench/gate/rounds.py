@@ -23,9 +23,9 @@ from typing import Annotated, Any
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.messages import (
     LockstepJob,
     LockstepJobs,
@@ -130,10 +130,8 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
     end = sides.launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
-    try:
-        taken = LockstepRounds.model_validate_json(end.record)
-    except ValidationError:
-        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    if (taken := answer_in(end.record, LockstepRounds)) is None:
+        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]]))
     for answer in taken.rounds:
         if answer.outcome is not Outcome.OK:
             side = f"{'base' if answer.side is SideName.TWIN else answer.side}: " if answer.side else ""

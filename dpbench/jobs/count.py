@@ -4,14 +4,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dpbench.cases.case import Case
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_of
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob, CountJobs, CountRecords
 from dpbench.engine.start import child_command
-from dpbench.errors import ReportedError, WrongInputError
+from dpbench.errors import WrongInputError
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
@@ -26,14 +24,6 @@ LIMIT_S = 120.0
 """The time that one process has for a case, a script or a benchmark, unless a suite's own limit is longer."""
 
 
-class NotCountableError(WrongInputError):
-    """One line on a case that cannot be counted: the field, its value and what is allowed."""
-
-
-class CountingError(ReportedError):
-    """The ending and the last lines of a counting child that failed as a whole."""
-
-
 def count_all(
     cases: Sequence[Case],
     *,
@@ -42,7 +32,7 @@ def count_all(
     launch: Launcher = launch,
     timeout_s: float = LIMIT_S,
 ) -> tuple[CountRecord, ...]:
-    """One record for each case, in order; raises CountingError if the child fails as a whole.
+    """One record for each case, in order; raises ChildError if the child fails as a whole.
 
     The recording of a single case is written to `events`. `folder` is that of the commit whose wrapper is counted, None
     for the running dpbench. `timeout_s` is for each case.
@@ -60,14 +50,11 @@ def count_all(
 def run_jobs(
     jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
 ) -> tuple[CountRecord, ...]:
-    """One record for each job, in order; raises CountingError if the child fails as a whole."""
+    """One record for each job, in order; raises ChildError if the child fails as a whole."""
     request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     attempts = sum(1 if job.numbers else 2 for job in jobs)
     end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
-    try:
-        return CountRecords.model_validate_json(end.record).records
-    except ValidationError:
-        raise CountingError("\n".join([f"counting failed: {ending(end)}", *last_lines(end.tail)])) from None
+    return answer_of(end, CountRecords, "counting failed").records
 
 
 def count_scripts(
@@ -75,21 +62,18 @@ def count_scripts(
 ) -> tuple[ScriptRecord, ...]:
     """One record for each script, in order; `timeout_s` is for each.
 
-    Raises CountingError if the child fails as a whole.
+    Raises ChildError if the child fails as a whole.
     """
     request = ScriptJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     end = launch(_SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
-    try:
-        return ScriptRecords.model_validate_json(end.record).records
-    except ValidationError:
-        raise CountingError("\n".join([f"counting failed: {ending(end)}", *last_lines(end.tail)])) from None
+    return answer_of(end, ScriptRecords, "counting failed").records
 
 
 def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
-    """Raises NotCountableError for the first case that was skipped."""
+    """Raises WrongInputError for the first case that was skipped."""
     for record in records:
         if record.outcome is Outcome.SKIPPED:
-            raise NotCountableError(record.reason)
+            raise WrongInputError(record.reason)
     return records
 
 
@@ -97,4 +81,4 @@ def _check_writable(events: Path) -> None:
     # os.path, because a Path raises PermissionError in a folder that cannot be read
     place = events if os.path.exists(events) else events.parent
     if (place is events and not os.path.isfile(events)) or not os.access(place, os.W_OK | os.X_OK * (place != events)):
-        raise NotCountableError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")
+        raise WrongInputError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

@@ -20,14 +20,12 @@ from importlib import import_module
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dpbench.cases.host import usable_cores
 from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
 from dpbench.engine.child import answer, loading, run_and_exit
 from dpbench.engine.fence import enclose
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.launch import RECORD_BYTES, TAIL_BYTES, Exit
 from dpbench.engine.messages import CountJob, CountJobs, CountRecords
 from dpbench.engine.process_tree import die_with_parent
@@ -130,13 +128,12 @@ def _record_of(fork: _Fork, timed_out_after_s: float | None) -> CountRecord:
     returncode = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
     os.close(fork.ended)
     record, output = _end_of(fork.record_fd, RECORD_BYTES), _end_of(fork.output_fd, TAIL_BYTES)
-    try:
-        return CountRecord.model_validate_json(record)
-    except ValidationError:
-        end = Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=timed_out_after_s)
-        outcome = Outcome.CRASHED if timed_out_after_s is None else Outcome.TIME_OUT
-        reason = "\n".join([ending(end), *last_lines(output)])
-        return CountRecord(case=fork.job.case, outcome=outcome, reason=reason)
+    if answer := answer_in(record, CountRecord):
+        return answer
+    end = Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=timed_out_after_s)
+    outcome = Outcome.CRASHED if timed_out_after_s is None else Outcome.TIME_OUT
+    reason = "\n".join([ending(end), *last_lines(output)])
+    return CountRecord(case=fork.job.case, outcome=outcome, reason=reason)
 
 
 def _end_of(fd: int, most_bytes: int) -> bytes:

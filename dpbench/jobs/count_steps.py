@@ -21,9 +21,11 @@ from tempfile import TemporaryDirectory
 from dpbench import __version__
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob
-from dpbench.jobs.count import CountingError, NotCountableError, run_jobs
+from dpbench.errors import WrongInputError
+from dpbench.jobs.count import run_jobs
 from dpbench.projection.step_counts import AffineCounts, StepCounts, count_step, merge
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
@@ -51,7 +53,7 @@ def count_steps(
 ) -> dict[Step, AffineCounts]:
     """The step of `ddp` is that of `single`, with the order in which its gradients are ready. The step of graphs is the
     eager one in sequence; that of route nccl has the star's copies. `folder` is the cache's, None for the user's. Raise
-    NotCountableError, or CountingError if the child fails.
+    WrongInputError, or ChildError if the child fails.
     """
     counted = {step: _counted_as(*step) for step in steps}
     paths = {
@@ -155,9 +157,9 @@ def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher)
         records = run_jobs(jobs, launch=launch, timeout_s=TIMEOUT_S)
         for record in records:
             if record.outcome is Outcome.SKIPPED:
-                raise NotCountableError(record.why)
+                raise WrongInputError(record.why)
             if record.outcome is not Outcome.OK:
-                raise CountingError(f"counting {record.case.id} failed: {record.why}")
+                raise ChildError(f"counting {record.case.id} failed: {record.why}")
         return [
             count_step(Recording.read(path), record.case.batch, _peak_bytes(record))
             for record, path in zip(records, files, strict=True)

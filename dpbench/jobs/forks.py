@@ -20,11 +20,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
 
-from pydantic import ValidationError
-
 from dpbench.engine.child import run_and_exit
 from dpbench.engine.fence import enclose
-from dpbench.engine.interpret import ending
+from dpbench.engine.interpret import answer_in, ending
 from dpbench.engine.launch import Exit
 from dpbench.engine.messages import SideName, SideReport
 from dpbench.engine.process_tree import adopt_orphans
@@ -125,10 +123,7 @@ class Fork:
             return b""
 
     def _report(self, message: bytes, times: int) -> SideReport:
-        try:
-            report = SideReport.model_validate_json(message)
-        except ValidationError:
-            report = None
+        report = answer_in(message, SideReport)
         if report is not None and report.outcome is not Outcome.OK:
             raise SideError(self.name, report.outcome, one_line(report.reason)[:_REASON_CHARACTERS])
         if report is None or len(report.steps_s) != times:

@@ -10,11 +10,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
-from typing import TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from dpbench.engine.child import answer
+from dpbench.engine.interpret import Answer, answer_in
 from dpbench.engine.launch import RECORD_BYTES
 from dpbench.engine.messages import Listed, Listing, Listings, ListJob, ListJobs, SideName
 from dpbench.engine.process_tree import die_with_parent
@@ -24,8 +22,6 @@ from dpbench.jobs.forks import SideError, failed, forked, sender
 from dpbench.measure.borrowed.lent import Probe, SkippedError
 from dpbench.measure.borrowed.one_call import refuse_processes
 from dpbench.records.record import Outcome
-
-Answer = TypeVar("Answer", bound=BaseModel)
 
 
 def respond(text: str) -> Listings:
@@ -71,10 +67,9 @@ def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeo
             SideName.BASE, serve, timeout_s, keep=[file.fileno()], folders=[scratch_of(Path(job.folder))]
         ) as fork:
             fork.receive(0)
-        try:
-            return kind.model_validate_json(os.pread(file.fileno(), RECORD_BYTES, 0))
-        except ValidationError:
-            raise SideError(SideName.BASE, Outcome.CRASHED, "it changed the answer of its process") from None
+        if (answer := answer_in(os.pread(file.fileno(), RECORD_BYTES, 0), kind)) is None:
+            raise SideError(SideName.BASE, Outcome.CRASHED, "it changed the answer of its process")
+        return answer
 
 
 def _found(job: ListJob) -> Listing:

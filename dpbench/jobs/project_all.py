@@ -8,17 +8,14 @@ tuned ──> tuned[dispatch=sequence,route=chain]         the wrapper's rules g
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pydantic import ValidationError
-
 from dpbench.cases.variants import VariantId
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_of
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 from dpbench.engine.start import child_command
-from dpbench.errors import ReportedError
 from dpbench.jobs.count_steps import count_steps
 from dpbench.projection.choice import MachineProjection, advice, memory_notes, rows_of
-from dpbench.projection.described.machine import Machine
+from dpbench.projection.machine import Machine
 from dpbench.projection.rules import IN_LANES, SINGLE, check_batch, lanes_of, why_not
 from dpbench.projection.step_counts import AffineCounts
 from dpbench.projection.step_sum import Setting, StepSum, sum_step
@@ -30,14 +27,10 @@ _TIMEOUT_S = 120.0
 _STAGED = "staged."
 
 
-class WaysError(ReportedError):
-    """The ending and the last lines of the child that knows the wrapper's rules."""
-
-
 def ways_of(
     variants: Sequence[VariantId], machines: Sequence[Machine], *, launch: Launcher = launch
 ) -> tuple[Ways, ...]:
-    """The ways on each machine; no child is started if no variant chooses. Raise WaysError."""
+    """The ways on each machine; no child is started if no variant chooses. Raise ChildError."""
     choosing = [
         [each for each in variants if _chooses(each) and why_not(each, machine) is None] for machine in machines
     ]
@@ -45,11 +38,7 @@ def ways_of(
         return tuple({} for _ in machines)
     request = AutoRequest(machines=tuple(map(described_links, machines)))
     end = launch(CHOOSER, request.model_dump_json(), _TIMEOUT_S)
-    try:
-        choices = AutoChoices.model_validate_json(end.record).machines
-    except ValidationError:
-        reason = f"asking for the wrapper's choices failed: {ending(end)}"
-        raise WaysError("\n".join([reason, *last_lines(end.tail)])) from None
+    choices = answer_of(end, AutoChoices, "asking for the wrapper's choices failed").machines
     return tuple(
         {variant: _ways(variant, choice, machine) for variant in own}
         for own, choice, machine in zip(choosing, choices, machines, strict=True)
@@ -117,7 +106,7 @@ def project_machine(
     batch: int | None = None,
     setting: Setting,
 ) -> MachineProjection:
-    """Raise ProjectionError for a batch that does not fit.
+    """Raise WrongInputError for a batch that does not fit.
 
     Of several `ways` the one with the shortest step counts; the wrapper compares forwards alone, so it may take
     another.

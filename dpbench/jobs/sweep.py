@@ -78,7 +78,7 @@ class SweepRecords:
 
 
 def machine_for(spec: Spec) -> MachineInfo:
-    """Raises ProbeError."""
+    """Raises ChildError."""
     factories = tuple(workload for workload in spec.workloads if is_factory(workload))
     return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
 

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pydantic import ValidationError
-
 from dpbench.cases.case import Case
 from dpbench.cases.names import short_devices
 from dpbench.cases.plan import Skip
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob, TraceJob, TraceRecord
 from dpbench.engine.start import child_command
@@ -26,7 +24,7 @@ _TIMEOUT_S = 300.0
 def trace_simulated(
     cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
 ) -> Trace:
-    """Cases of one setting; raise CountingError."""
+    """Cases of one setting; raise ChildError."""
     traces: list[VariantTrace] = []
     with TemporaryDirectory(prefix="dpbench-trace-") as name:
         files = [Path(name, f"{number}.jsonl") for number in range(len(cases))]
@@ -55,10 +53,9 @@ def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
         reason = "has one process for each device; allowed: variants with one process"
         return VariantTrace(variant, None, reason=reason)
     end = launch(TRACER, TraceJob(case=case).model_dump_json(), timeout_s)
-    try:
-        return TraceRecord.model_validate_json(end.record).trace
-    except ValidationError:
-        return VariantTrace(variant, None, reason=": ".join([ending(end), *last_lines(end.tail)[-1:]]))
+    if answer := answer_in(end.record, TraceRecord):
+        return answer.trace
+    return VariantTrace(variant, None, reason=": ".join([ending(end), *last_lines(end.tail)[-1:]]))
 
 
 def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.projection.described.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
+from dpbench.projection.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
 from dpbench.projection.step_counts import HOME, MAIN, Ends, StepCounts
 from dpbench.records.count_record import Phase
 

@@ -3,10 +3,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, UnlikeEnvironmentsError, compare
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, compare
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantName
+from dpbench.errors import WrongInputError
 from dpbench.records.record import Outcome, Record
 from dpbench.stats.estimate import Estimate, ratio_of_rounds
 from tests.records.making import ENVIRONMENT, case, failed, ok
@@ -166,7 +167,7 @@ def elsewhere(**changes: object) -> Sequence[Record]:
 
 
 def test_records_of_different_environments_are_refused_with_fields_and_values() -> None:
-    with pytest.raises(UnlikeEnvironmentsError) as caught:
+    with pytest.raises(WrongInputError) as caught:
         compare([*TUNED, *elsewhere(torch="2.9.0", cores=64)])
     assert str(caught.value) == (
         "environment: the records differ in torch ('2.13.0' / '2.9.0'), cores (2 / 64); "

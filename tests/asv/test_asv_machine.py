@@ -3,8 +3,9 @@ import stat
 
 import pytest
 
-from dpbench.asv.asv_machine import AsvError, read_machines, stamp_machine
+from dpbench.asv.asv_machine import read_machines, stamp_machine
 from dpbench.cases.machine_info import Accelerator, MachineInfo
+from dpbench.errors import WrongInputError
 
 CPU_MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 GPUS = tuple(Accelerator(device=f"cuda:{i}", name="NVIDIA H100", memory_bytes=2**36) for i in range(2))
@@ -70,18 +71,18 @@ def test_asv_reads_the_file(tmp_path):
 def test_a_file_that_cannot_be_read_does_not_change(tmp_path, text, fault):
     path = tmp_path / "machines.json"
     path.write_text(text)
-    with pytest.raises(AsvError, match=f"machines.json: {fault}"):
+    with pytest.raises(WrongInputError, match=f"machines.json: {fault}"):
         stamp_machine(path, "here", CPU_MACHINE)
     assert path.read_text() == text
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "version"])
 def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
-    with pytest.raises(AsvError, match=r"--machine: .* is not a name for a machine; allowed"):
+    with pytest.raises(WrongInputError, match=r"--machine: .* is not a name for a machine; allowed"):
         stamp_machine(tmp_path / "machines.json", name, CPU_MACHINE)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_reported_in_one_line(tmp_path):
-    with pytest.raises(AsvError, match="cannot be written"):
+    with pytest.raises(WrongInputError, match="cannot be written"):
         stamp_machine(tmp_path / "none" / "machines.json", "here", CPU_MACHINE)

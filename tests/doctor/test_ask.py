@@ -1,5 +1,5 @@
-from dpbench.doctor.ask import ask_health
 from dpbench.doctor.findings import Findings, note, unreliable
+from dpbench.doctor.health import ask_health
 from tests.fakes import ended
 
 FOUND = Findings(findings=(note("turbo", "on", "beware"), unreliable("other load", "90 %", "stop it")))

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.doctor.ask import ask_measured
-from dpbench.doctor.write_machine import MeasureRequest, check_path, generation_of, machine_text, write_machine_file
+from dpbench.doctor.write_machine import (
+    MeasureRequest,
+    ask_measured,
+    check_path,
+    generation_of,
+    machine_text,
+    write_machine_file,
+)
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.projection.described.machine import Kind
-from dpbench.projection.described.machine_file import known_parts, load_machine
+from dpbench.projection.machine import Kind
+from dpbench.projection.machine_file import known_parts, load_machine
 from tests.doctor.machines import machine_of
 from tests.fakes import ended
 

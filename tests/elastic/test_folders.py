@@ -5,7 +5,7 @@ import os
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.elastic.folders import claim_folder
+from dpbench.elastic.request import claim_folder
 from dpbench.elastic.run_files import EventLog, read_events
 from dpbench.errors import WrongInputError
 from tests.elastic.making import SETTINGS

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from dpbench.doctor import ask
+from dpbench.doctor.health import EXAMINE
+from dpbench.doctor.write_machine import MEASURE
 from dpbench.gate.rounds import LOCKSTEP
 from dpbench.jobs.count import COUNTER
 from dpbench.jobs.probe import PROBE, ask_machine
@@ -13,8 +14,8 @@ from dpbench.jobs.round import ROUND
 COMMANDS = {
     "dpbench.jobs.round_child": ROUND,
     "dpbench.jobs.probe_child": PROBE,
-    "dpbench.doctor.child.examine": ask.EXAMINE,
-    "dpbench.doctor.child.measure_machine": ask.MEASURE,
+    "dpbench.doctor.child.examine": EXAMINE,
+    "dpbench.doctor.child.measure_machine": MEASURE,
     "dpbench.jobs.count_child": COUNTER,
     "dpbench.jobs.lockstep_child": LOCKSTEP,
 }

@@ -8,9 +8,11 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cases.names import Family
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.launch import launch
 from dpbench.engine.start import child_command
-from dpbench.jobs.count import COUNTER, CountingError, NotCountableError, count_all, countable
+from dpbench.errors import WrongInputError
+from dpbench.jobs.count import COUNTER, count_all, countable
 from dpbench.records.count_record import Phase
 from dpbench.records.expected import check_counts, update_counts
 from dpbench.records.record import Outcome
@@ -150,9 +152,9 @@ def test_a_crash_a_hang_and_an_unsupported_operator_do_not_affect_other_cases(tm
     assert "does not support aten::_thnn_fused_lstm_cell" in recurrent.reason
     assert "allowed" in recurrent.reason
     assert "\n" not in recurrent.reason
-    with pytest.raises(NotCountableError, match="mine:recurrent"):
+    with pytest.raises(WrongInputError, match="mine:recurrent"):
         countable(records)
-    with pytest.raises(NotCountableError, match="mine:absent"):
+    with pytest.raises(WrongInputError, match="mine:absent"):
         countable((absent,))
 
 
@@ -168,12 +170,12 @@ def test_the_events_of_the_counted_step_are_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "absent/events.jsonl"])
 def test_an_events_file_that_cannot_be_written_is_refused_before_counting(tmp_path, name):
-    with pytest.raises(NotCountableError, match=r"events: .*allowed: a file"):
+    with pytest.raises(WrongInputError, match=r"events: .*allowed: a file"):
         count_all([case("tuned")], events=tmp_path / name, launch=lambda *_: pytest.fail("launched"))
 
 
 def test_a_child_that_fails_as_a_whole_raises_with_its_last_lines():
-    with pytest.raises(CountingError, match=r"counting failed: ended with exit status 1\nno torch"):
+    with pytest.raises(ChildError, match=r"counting failed: ended with exit status 1\nno torch"):
         count_all([case("naive")], launch=lambda *_: ended(1, tail=b"no torch\n"))
 
 

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from dpbench.cases.variants import VariantId
+from dpbench.errors import WrongInputError
 from dpbench.jobs import count_steps as counter
-from dpbench.jobs.count import NotCountableError
 from dpbench.jobs.count_steps import count_affine, count_steps, step_key
 from tests.simulated import needs_simulator
 
@@ -72,7 +72,7 @@ def test_a_model_that_needs_numbers_is_counted_with_them(tmp_path, monkeypatch):
 
 @needs_simulator
 def test_a_case_that_cannot_be_counted_is_refused(tmp_path):
-    with pytest.raises(NotCountableError, match="absent"):
+    with pytest.raises(WrongInputError, match="absent"):
         count_affine("absent:make", "tuned", 2, folder=tmp_path)
     assert not list(tmp_path.iterdir())
 

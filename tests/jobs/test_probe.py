@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.launch import Exit
 from dpbench.engine.messages import ProbeRequest
-from dpbench.jobs.probe import ProbeError, ask_machine
+from dpbench.jobs.probe import ask_machine
 from tests.fakes import ended
 
 MACHINE = MachineInfo(python="3.11", torch="2.13.0", cpu_model="fake", cores=2, memory_bytes=1)
@@ -60,7 +61,7 @@ def test_the_time_limit_holds_where_workloads_are_loaded():
 
 def test_a_child_that_fails_without_any_workload_raises():
     probe = FakeProbe({"": ended(1, tail=b"No module named 'psutil'\n")})
-    with pytest.raises(ProbeError, match=r"exit status 1\nNo module named 'psutil'"):
+    with pytest.raises(ChildError, match=r"exit status 1\nNo module named 'psutil'"):
         ask_machine(launch=probe)
     assert probe.requests == [()]
 

@@ -3,12 +3,13 @@
 import pytest
 
 from dpbench.cases.variants import VariantId
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.messages import AutoChoice, AutoChoices
-from dpbench.jobs.project_all import WaysError, count_for, described_links, project_machine, ways_of
+from dpbench.jobs.project_all import count_for, described_links, project_machine, ways_of
 from dpbench.jobs.ways_child import choice_on, links_on
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import reason
-from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.machine_file import load_machine
 from dpbench.projection.step_sum import Setting
 from tests.fakes import ended
 from tests.simulated import needs_simulator
@@ -98,7 +99,7 @@ def test_no_child_is_started_if_nothing_is_chosen():
 
 
 def test_a_child_that_fails_is_reported():
-    with pytest.raises(WaysError, match="asking for the wrapper's choices failed: killed by SIGSEGV"):
+    with pytest.raises(ChildError, match="asking for the wrapper's choices failed: killed by SIGSEGV"):
         ways_of([TUNED], [load_machine("4xL4-pcie")], launch=FakeChooser(ended(-11)))
 
 

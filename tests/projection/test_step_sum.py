@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.cases.variants import VariantId
-from dpbench.projection.described.machine import HostCost
+from dpbench.projection.machine import HostCost
 from dpbench.projection.step_counts import StepCounts
 from dpbench.projection.step_sum import MIB, Fitted, Part, Setting, sum_step
 from dpbench.records.recording import ModelFacts

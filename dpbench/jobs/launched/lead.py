@@ -43,18 +43,6 @@ _WHOLE_S = 5
 """The rest of a message must follow within this time, which other programs do not keep."""
 
 
-class LostRankError(ReportedError):
-    """A rank's parent is gone or does not answer; records so far are kept."""
-
-
-class RanksDisagreeError(WrongInputError):
-    """One line that names the rank, its machine and what differs."""
-
-
-class MissingRankError(WrongInputError):
-    """A rank did not come; most often its variables lead elsewhere."""
-
-
 @contextmanager
 def listening(world: World) -> Iterator["Followers"]:
     """The connections to the other ranks, which get an exit code at the block's end: that of its error."""
@@ -99,7 +87,7 @@ class Followers:
     rounds: RoundProcesses = field(default_factory=RoundProcesses)
 
     def agree(self, own: RankFacts) -> None:
-        """Wait for all ranks; raise RanksDisagreeError or MissingRankError."""
+        """Wait for all ranks; raise WrongInputError."""
         self.facts[0] = own
         for connection, hello in self._accept_all(PATIENCE_S):
             try:
@@ -109,11 +97,11 @@ class Followers:
                 line = "a rank has another version of dpbench; allowed: the same on all ranks"
             if line is not None:
                 self.refused.append(connection)
-                raise RanksDisagreeError(line)
+                raise WrongInputError(line)
             self.connections[found.rank], self.facts[found.rank] = connection, found
         missing = sorted(set(range(1, self.world.size)) - set(self.connections))
         if missing:
-            raise MissingRankError(
+            raise WrongInputError(
                 f"rank {missing[0]} did not come within {PATIENCE_S:g} s; allowed: on every rank the MASTER_ADDR and "
                 f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}"
             )
@@ -137,10 +125,10 @@ class Followers:
 
     def launch(self, job: Job, timeout_s: float) -> Exit:
         """The record is rank 0's if its child sent an ok one, else one with the outcome and reason of the first rank
-        that failed. Raises LostRankError if a rank was lost in an earlier case.
+        that failed. Raises ReportedError if a rank was lost in an earlier case.
         """
         if self.lost is not None:
-            raise LostRankError(f"{self.lost}; records so far are kept")
+            raise ReportedError(f"{self.lost}; records so far are kept")
         if not job.case.variant.is_per_rank:
             return self.rounds.launch(job, timeout_s)
         port = _free_port()

@@ -8,7 +8,7 @@ from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
 from dpbench.report.page.charts import device_charts as devices
 from dpbench.report.page.charts import time_charts as times
-from dpbench.report.page.charts.projected import projections
+from dpbench.report.page.charts.time_charts import projections
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine

@@ -22,10 +22,6 @@ from dpbench.text.outside import one_line, open_input, quoted, read_json
 from dpbench.text.validated import Items, Positive, Real, what_is_wrong
 
 
-class PageInputError(WrongInputError):
-    """One line with a file that a page cannot be made of, and what is allowed."""
-
-
 class _Loose(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -96,7 +92,7 @@ class PageInputs:
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
     """Read the files. A name that ends in .json is a projection; any other holds records, elastic runs or gates.
 
-    Raise StoreError or PageInputError for a file that cannot be read.
+    Raise StoreError or WrongInputError for a file that cannot be read.
     """
     records: list[Record] = []
     projections: list[ProjectedMachine] = []
@@ -135,9 +131,9 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
     try:
         return parse_projections(read_json(path))
     except OSError as error:
-        raise PageInputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise PageInputError(one_line(f"{path}: {error}")) from error
+        raise WrongInputError(one_line(f"{path}: {error}")) from error
 
 
 # Fields that each line of the history has, or each record. In a JSON string their quotes would be escaped.

@@ -14,11 +14,12 @@ from dpbench.analysis.answer import place
 from dpbench.analysis.compare_variants import differences
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case
+from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, machine_of
 from dpbench.gate.judgement import Verdict
 from dpbench.records.record import Environment, Record
 from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
-from dpbench.report.page.inputs import PageInputError, PageInputs
+from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MachineResults, machine_names
 from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
 from dpbench.stats.estimate import Estimate
@@ -162,14 +163,14 @@ def history_section(number: int, history: History, results: MachineResults) -> S
 
 
 def check_history(page_inputs: PageInputs) -> None:
-    """Raise PageInputError if all records are of one commit and one day. Gates alone have a history."""
+    """Raise WrongInputError if all records are of one commit and one day. Gates alone have a history."""
     if page_inputs.gates and not page_inputs.records:
         return
     versions = {version_name(record.environment) for record in page_inputs.records if record.environment}
     days = {_day(each) for each in page_inputs.records}
     if len(versions) < 2 and len(days) < 2:
         of = f"{', '.join(versions)} on {', '.join(days)}" if days else "none"
-        raise PageInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
+        raise WrongInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
 
 
 def version_name(environment: Environment) -> str:
@@ -257,7 +258,7 @@ def _lines(history: History, results: MachineResults) -> Panel:
 def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInputs:
     """Return the records of two commits, given by their first digits, in this order.
 
-    Records of a changed working tree are of no commit. Raise PageInputError.
+    Records of a changed working tree are of no commit. Raise WrongInputError.
     """
     clean: dict[str, list[Record]] = {}
     for record in page_inputs.records:
@@ -265,11 +266,11 @@ def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInpu
             clean.setdefault(record.environment.commit, []).append(record)
     first, last = _full(before, list(clean)), _full(after, list(clean))
     if first == last:
-        raise PageInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
+        raise WrongInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
     machines = [{machine_of(each.environment) for each in clean[name] if each.environment} for name in (first, last)]
     if not machines[0] & machines[1]:
         unlike = ", ".join(differences([*machines[0], *machines[1]]))
-        raise PageInputError(
+        raise WrongInputError(
             f"--commits: no machine has records of both, which differ in {unlike}; allowed: one machine"
         )
     return replace(page_inputs, records=[*clean[first], *clean[last]], commit_dates={first: 0.0, last: 1.0})
@@ -283,7 +284,7 @@ def _full(asked: str, known: Sequence[str]) -> str:
     named = ", ".join(each[:_SHORT] for each in known[:_MOST_NAMED]) or "none, the records have no clean commit"
     more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
     is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
-    raise PageInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
+    raise WrongInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
 
 
 _BASE, _HEAD = "base", "head"

@@ -7,18 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dpbench.cases.spec import Spec
-from dpbench.errors import ExitCode, WrongInputError
+from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.jobs.launched import lead, on_all_ranks
 from dpbench.jobs.launched.agreement import facts_of_this_rank
-from dpbench.jobs.launched.lead import (
-    LostRankError,
-    MissingRankError,
-    RanksDisagreeError,
-    connect,
-    listening,
-    receive,
-    send,
-)
+from dpbench.jobs.launched.lead import connect, listening, receive, send
 from dpbench.jobs.launched.world import World
 from tests.jobs.launched.test_on_all_ranks import free_port
 
@@ -44,7 +36,7 @@ def rank_1(world, found):
 
 def test_a_rank_that_does_not_come_is_one_line_with_the_variables(world):
     with (
-        pytest.raises(MissingRankError, match="rank 1 did not come within 1 s; allowed: on every rank") as caught,
+        pytest.raises(WrongInputError, match="rank 1 did not come within 1 s; allowed: on every rank") as caught,
         listening(world) as followers,
     ):
         followers.agree(facts_of_this_rank(world, SPEC))
@@ -91,7 +83,7 @@ def test_facts_of_another_dpbench_are_refused_and_get_code_2(world):
     thread = threading.Timer(0.1, say)
     thread.start()
     with (
-        pytest.raises(RanksDisagreeError, match="a rank has another version of dpbench"),
+        pytest.raises(WrongInputError, match="a rank has another version of dpbench"),
         listening(world) as followers,
     ):
         followers.agree(facts_of_this_rank(world, SPEC))
@@ -110,4 +102,4 @@ def test_a_rank_whose_variables_hide_rank_0_is_silent(monkeypatch):
 
 
 def test_a_lost_rank_is_no_wrong_input():
-    assert LostRankError.exit_code is ExitCode.FAILED
+    assert ReportedError.exit_code is ExitCode.FAILED

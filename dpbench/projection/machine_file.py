@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from dpbench.errors import WrongInputError
-from dpbench.projection.described.machine import (
+from dpbench.projection.machine import (
     Bandwidth,
     Device,
     Host,
@@ -32,16 +32,12 @@ from dpbench.projection.described.machine import (
     part,
     refuse,
 )
-from dpbench.projection.described.topology import Layout, links_of, role_of, routes_of
+from dpbench.projection.topology import Layout, links_of, role_of, routes_of
 from dpbench.text.outside import one_line, quoted, read_toml
 from dpbench.text.validated import Frozen, nearest, one_of, what_is_wrong
 
 _FOLDER = Path(str(files("dpbench"))) / "machines"
 _PARTS = "parts"
-
-
-class MachineFileError(WrongInputError):
-    """One line with the file, the field, the value and what is allowed."""
 
 
 class _Ring(Table):
@@ -117,7 +113,7 @@ def known_parts() -> dict[str, Any]:
 def load_machine(name_or_path: str) -> Machine:
     """Return a machine that comes with dpbench, or the machine in a file that ends with ``.toml``.
 
-    Raise MachineFileError.
+    Raise WrongInputError.
     """
     path, names = Path(name_or_path), machine_names()
     if name_or_path in names:
@@ -125,11 +121,11 @@ def load_machine(name_or_path: str) -> Machine:
     elif not name_or_path.endswith(".toml"):
         allowed = f"{one_of(names)}, or a path that ends with .toml"
         reason = f"{quoted(name_or_path)} is unknown{nearest(name_or_path, names)}; allowed: {allowed}"
-        raise MachineFileError(one_line(f"machine: {reason}"))
+        raise WrongInputError(one_line(f"machine: {reason}"))
     try:
         return _File.model_validate(_read(path), context=known_parts()).machine(path.stem)
     except ValidationError as error:
-        raise MachineFileError(one_line(f"{path}: {what_is_wrong(error)}")) from error
+        raise WrongInputError(one_line(f"{path}: {what_is_wrong(error)}")) from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -137,6 +133,6 @@ def _read(path: Path) -> dict[str, Any]:
         return read_toml(path)
     except OSError as error:
         reason = f"cannot be read: {error.strerror}; allowed: a TOML file of a machine"
-        raise MachineFileError(one_line(f"{path}: {reason}")) from error
+        raise WrongInputError(one_line(f"{path}: {reason}")) from error
     except ValueError as error:
-        raise MachineFileError(one_line(f"{path}: is not TOML: {error}")) from error
+        raise WrongInputError(one_line(f"{path}: is not TOML: {error}")) from error

@@ -19,7 +19,7 @@ from math import floor, log10
 from textwrap import wrap
 
 from dpbench.records.count_record import Phase
-from dpbench.report.trace.text import source_words, words
+from dpbench.report.trace_text import source_words, words
 from dpbench.text.outside import printable
 from dpbench.text.quantities import time_unit
 from dpbench.trace.timeline import Doing, Moved, Row, Source, Span, Timeline, Trace, Wait

@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from dpbench.projection.described.machine import Link, Table, refuse
+from dpbench.projection.machine import Link, Table, refuse
 from dpbench.text.outside import quoted
 
 Place = int | None
