@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
 from dpbench.analysis.communication import communication
@@ -22,7 +21,7 @@ from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob
 from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
-from dpbench.text.validated import explain
+from dpbench.text.validated import validated
 
 _RANKS = "--nproc-per-node"
 
@@ -77,11 +76,8 @@ def _script(
     if not os.path.isfile(script):
         raise WrongInputError(f"script: {script!r} is no file; allowed: a script of Python")
     numbers = {name: value for name, value in given.items() if value is not None}
-    try:
-        job = ScriptJob(script=script, args=args, **numbers)
-    except ValidationError as error:
-        key, complaint = explain(ScriptJob, error)
-        raise WrongInputError(f"{_RANKS if key == 'ranks' else f'--{key}'}: {complaint}") from error
+    fields = {"script": script, "args": args, **numbers}
+    job = validated(ScriptJob, fields, lambda key: _RANKS if key == "ranks" else f"--{key}")
     with waiting(Console(stderr=True), f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
