@@ -1,8 +1,9 @@
 from rich.console import Console
 
 from dpbench.cases.machine_info import MachineInfo
-from dpbench.doctor.findings import note, ok, unknown, unreliable
-from dpbench.doctor.health import doctor_json, doctor_text, is_reliable
+from dpbench.doctor.findings import Findings, note, ok, unknown, unreliable
+from dpbench.doctor.health import ask_health, doctor_json, doctor_text, is_reliable
+from tests.fakes import ended
 
 MACHINE = MachineInfo(python="3.11", torch="2.13", cpu_model="a CPU", cores=2, memory_bytes=2**30)
 FINDINGS = [ok("NUMA nodes", "1 of 1"), note("turbo", "on [sic]", "expect drift"), unknown("CPU clock", "not found")]
@@ -47,3 +48,23 @@ def test_json_has_the_findings_unchanged() -> None:
     assert found["reliable"] is False
     assert found["warnings"] == ["a warning"]
     assert doctor_json(MACHINE, FINDINGS, [])["reliable"] is True
+
+
+FOUND = Findings(findings=(note("turbo", "on", "beware"), unreliable("other load", "90 %", "stop it")))
+
+
+def test_the_childs_findings_are_returned():
+    assert ask_health(launch=lambda *_: ended(0, FOUND.model_dump_json().encode())) == FOUND.findings
+
+
+def test_a_child_that_crashes_is_a_finding():
+    (found,) = ask_health(launch=lambda *_: ended(-11, b"", tail=b"Xid 79\nGPU has fallen off the bus\n"))
+    assert found.severity == "unreliable"
+    assert "SIGSEGV" in found.value
+    assert "fallen off the bus" in found.advice
+
+
+def test_a_real_child_examines_this_machine():
+    found = {finding.what: finding for finding in ask_health()}
+    assert {"other load", "steal time", "CPU governor", "NUMA nodes", "host memory bandwidth"} <= set(found)
+    assert "examination" not in found

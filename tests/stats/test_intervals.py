@@ -1,8 +1,10 @@
 from random import Random
 
 import numpy as np
+import pytest
+from scipy.stats import binomtest
 
-from dpbench.stats.intervals import Z95, Z99, interval_of_autocorrelated_median, interval_of_median
+from dpbench.stats.intervals import Z95, Z99, clopper_pearson, interval_of_autocorrelated_median, interval_of_median
 
 
 def test_an_interval_is_of_order_statistics():
@@ -31,3 +33,9 @@ def test_the_interval_holds_its_median_and_widens_with_autocorrelation():
 def test_the_interval_reaches_no_further_than_the_samples():
     times_s = np.array([1.0] * 30 + [2.0] * 30)
     assert interval_of_autocorrelated_median(times_s) == (1.0, 1.5, 2.0)
+
+
+@pytest.mark.parametrize(("hits", "of_all"), [(0, 60), (1, 60), (7, 10), (60, 60), (3, 2000)])
+def test_the_interval_of_a_share_is_that_of_clopper_and_pearson(hits, of_all):
+    exact = binomtest(hits, of_all).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(hits, of_all) == pytest.approx((exact.low, exact.high))
