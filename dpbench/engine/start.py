@@ -1,6 +1,6 @@
 """The file that a child runs first, so that it imports its parent's dpbench in any folder.
 
-    python -P .../dpbench/engine/start.py dpbench.jobs.worker --record-fd N --parent-pid P
+    python -P .../dpbench/engine/start.py dpbench.jobs.count_child --record-fd N --parent-pid P
 
 ``python -m`` would search the current directory first, where another dpbench may lie: a gate's checkout, or a folder
 with `dpbench/parallel` alone. It runs by its path, so it imports the standard library only.

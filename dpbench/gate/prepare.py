@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpbench.cases.plan import PlanError, check_lanes, default_lanes
+from dpbench.cases.plan import check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.engine.fence import landlock_version
 from dpbench.engine.launch import Launcher
 from dpbench.engine.other_load import TOO_BUSY, wait_for_quiet
-from dpbench.errors import GateError
+from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
@@ -132,7 +132,7 @@ def timed_settings(
         case = benchmark.case(machine.cores, lanes)
         try:
             check_lanes(case.devices, case.batch, machine)
-        except PlanError as error:
+        except WrongInputError as error:
             raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
         if reason := _PER_RANK if case.variant.is_per_rank else why_unsupported(case, machine):
             raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")

@@ -19,7 +19,7 @@ from dpbench.jobs.round import JobRunner, RoundProcesses
 def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
     """All machines are taken to be like machine 0, `machine`.
 
-    Raises PlanError, and WorldError if the lanes asked for are not one for each rank.
+    Raises WrongInputError, and WorldError if the lanes asked for are not one for each rank.
     """
     per_rank = tuple(variant for variant in spec.variants if variant.is_per_rank)
     others = tuple(variant for variant in spec.variants if not variant.is_per_rank)
@@ -59,7 +59,7 @@ class Lead:
     world: World | None = None
 
     def plan(self, machine: MachineInfo) -> Plan:
-        """Raises WorldError and PlanError."""
+        """Raises WorldError and WrongInputError."""
         return plan(self.spec, machine) if self.world is None else plan_world(self.spec, machine, self.world)
 
 
