@@ -29,7 +29,7 @@ from dpbench.engine.messages import LockstepJob, LockstepJobs, LockstepRound, Lo
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import preload, serve_borrowed
 from dpbench.jobs.forks import Block, Fork, SideError, forked
-from dpbench.measure.environment import host_environment
+from dpbench.measure.environment import host_environment, read_environment
 from dpbench.records.record import Outcome
 
 # All that a side needs beside its own wrapper, without what the wrapper may import.
@@ -65,9 +65,7 @@ def respond(text: str) -> LockstepRounds:
     with loading():
         import_module(_FOR_STEPS)
     rounds += [_round(job) for job in own]
-    # This comes last: it initialises CUDA, and a process with CUDA must not fork.
-    from dpbench.measure.environment import read_environment
-
+    # The environment comes last: reading it initialises CUDA, and a process with CUDA must not fork.
     return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
 
 
