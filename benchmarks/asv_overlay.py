@@ -28,7 +28,7 @@ def install(build_dir: Path, site_packages: Path) -> None:
     shutil.rmtree(overlay, ignore_errors=True)
     if (build_dir / _WRAPPER).is_dir():
         shutil.copytree(build_dir / _WRAPPER, overlay / _WRAPPER, ignore=shutil.ignore_patterns("__pycache__"))
-    start = f"import dpbench.processes.wrapper_of as its; its.find_wrapper_in(its.Path({str(overlay)!r}))"
+    start = f"import dpbench.engine.wrapper_of as its; its.find_wrapper_in(its.Path({str(overlay)!r}))"
     (site_packages / "dpbench_overlay.pth").write_text(f"{_WORKING_TREE}\n{start}\n")
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.analysis.communication import communication
-from dpbench.gate.counts import compare_communication
-from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import ScriptJob
+from dpbench.gate.count_sides import compare_communication
+from dpbench.jobs.count import count_scripts
+from dpbench.records.script_record import ScriptJob
 
 SCRIPTS = Path(__file__).with_name("communication")
 STEPS = 12

@@ -24,9 +24,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from dpbench.engine.launch import launch
+from dpbench.engine.wrapper_of import built_of, scratch_of
 from dpbench.gate.sides import build
-from dpbench.processes.launch import launch
-from dpbench.processes.wrapper_of import built_of, scratch_of
 
 ROOT = Path(__file__).parents[1]
 SHARE, PROBE_LOOPS = 0.03, 500

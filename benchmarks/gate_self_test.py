@@ -31,6 +31,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.about import heading
+from dpbench.engine.launch import Launcher, launch
+from dpbench.engine.messages import Timed
+from dpbench.engine.wrapper_of import has_wrapper
 from dpbench.errors import ReportedError
 from dpbench.gate.history import EQUAL, machine_of
 from dpbench.gate.judgement import TimeJudgement, Verdict
@@ -39,12 +42,9 @@ from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.sides import Sides
-from dpbench.gate.times import measure_times
-from dpbench.processes.launch import Launcher, launch
-from dpbench.processes.messages import Timed
-from dpbench.processes.wrapper_of import has_wrapper
+from dpbench.gate.time_sides import measure_times
 from dpbench.records.record import Environment
-from dpbench.stats.binomial import clopper_pearson
+from dpbench.stats.intervals import clopper_pearson
 from dpbench.text.files import append_once, replace_text
 from dpbench.text.outside import one_line, open_input
 

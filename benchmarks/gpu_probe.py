@@ -25,10 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu_steps import NOT_RUN
+from dpbench.jobs.probe_child import first_line
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
 from dpbench.parallel.graphs import WARM_UPS
 from dpbench.parallel.lanes import use_stream
-from dpbench.processes.child.probe import first_line
 from dpbench.text.files import replace_text
 from tests.gpu.device import DEVICE, LONG, Moment, is_stand_in, pause, synchronize, wrap
 from tests.parallel.models import Call

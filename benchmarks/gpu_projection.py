@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.gpu_steps import MACHINE_FILE, NOT_RUN
 from benchmarks.gpu_summary import read_records
-from dpbench.projection.described.machine_file import load_machine
+from dpbench.projection.machine_file import load_machine
 
 PROJECTED = ("single", "torch_dp", "naive", "tuned", "ddp")
 """The variants that have a rule for a projection."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dpbench.measure.clock import Clock
-from dpbench.stats.order_statistics import interval_of_median
+from dpbench.stats.intervals import interval_of_median
 
 
 @dataclass(frozen=True)

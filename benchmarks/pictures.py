@@ -25,8 +25,13 @@ from typing import Any
 
 from dpbench.cases.variants import VariantName
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.charts.projected import COMMON_ERROR, SINGLE_IS_A_SHARE, projections
-from dpbench.report.page.charts.times import ablation, throughput_here
+from dpbench.report.page.charts.time_charts import (
+    COMMON_ERROR,
+    SINGLE_IS_A_SHARE,
+    ablation,
+    projections,
+    throughput_here,
+)
 from dpbench.report.page.content import MakePanel
 from dpbench.report.page.inputs import PageInputs, read_inputs
 from dpbench.report.page.machines import by_machine

@@ -11,8 +11,8 @@ from pathlib import Path
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.plan import plan
 from dpbench.cases.spec import Spec
-from dpbench.processes.rounds import RoundProcesses
-from dpbench.processes.run_sweep import run_sweep
+from dpbench.jobs.round import RoundProcesses
+from dpbench.jobs.sweep import run_sweep
 from dpbench.records.store import Store
 
 MACHINE = MachineInfo(python="3", torch="2", cpu_model="a CPU", cores=1, memory_bytes=1)

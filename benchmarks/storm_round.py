@@ -8,16 +8,16 @@ import subprocess
 import sys
 import time
 
-from dpbench.processes.child.ranks import Rendezvous
-from dpbench.processes.child.round import serve
-from dpbench.processes.messages import Job
-from dpbench.processes.process_tree import die_with_parent
+from dpbench.engine.messages import Job
+from dpbench.engine.process_tree import die_with_parent
+from dpbench.jobs.ranks import Rendezvous
+from dpbench.jobs.round_child import serve
 from dpbench.records.record import Environment, Metrics, Outcome, Record
 
 REQUESTS_FD, PARENT_PID = int(sys.argv[2]), int(sys.argv[4])
 RANK = """
 import sys, time
-from dpbench.processes.process_tree import die_with_parent
+from dpbench.engine.process_tree import die_with_parent
 die_with_parent(int(sys.argv[1]))
 time.sleep(60)
 """

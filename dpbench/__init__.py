@@ -24,7 +24,7 @@ __all__ = [
     "with_loss",
 ]
 
-_HOMES = {"compare": "dpbench.in_python", "variant": "dpbench.variants.own"}
+_HOMES = {"compare": "dpbench.in_python", "variant": "dpbench.variants.registry"}
 
 
 def __getattr__(name: str) -> Any:

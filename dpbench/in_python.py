@@ -19,12 +19,12 @@ from typing import Any
 
 from rich.console import Console
 
-from dpbench.analysis.compare import Comparisons
-from dpbench.analysis.compare import compare as compare_records
+from dpbench.analysis.compare_variants import Comparisons
+from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cases.variants import SCHEMES
 from dpbench.errors import UnusableMachineError, WrongInputError
-from dpbench.processes.run_sweep import machine_for, run_sweep
+from dpbench.jobs.sweep import machine_for, run_sweep
 from dpbench.records.record import Record
 from dpbench.records.store import Store, new_run_path
 from dpbench.report.comparison import comparisons_text

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from dpbench.processes.launch import Exit
-from dpbench.processes.messages import Job
+from dpbench.engine.launch import Exit
+from dpbench.engine.messages import Job
 from dpbench.records.record import Environment, Metrics, Outcome, Record
 from tests.fake_nvml import FakeGpu, FakeNvml, Levels  # noqa: F401  # NVML's fake has a file of its own
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_a_public_class_name_exists_once_in_a_room():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault((name.parts[1], node.name), []).append(str(name))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_the_name_of_a_file_exists_once():
+    names = Counter(path.name for path in SOURCES if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_index_of_a_room_has_all_its_files_and_no_other():
@@ -128,8 +134,8 @@ def loaded_after(statement: str) -> set[str]:
     [
         "import dpbench",
         "from dpbench.cli import main, " + ", ".join(path.stem for path in (ROOT / "dpbench/cli").glob("[a-z]*.py")),
-        "import dpbench.processes.runner, dpbench.processes.launch",
-        "import dpbench.processes.child.ranks",
+        "import dpbench.jobs.sweep, dpbench.engine.launch",
+        "import dpbench.jobs.ranks",
     ],
 )
 def test_the_parent_side_loads_neither_torch_nor_nvml(statement):

@@ -11,7 +11,7 @@ import pytest
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
-from tests.processes.conftest import marked_processes, wait_until
+from tests.engine.conftest import marked_processes, wait_until
 
 ROOT = Path(__file__).parents[1]
 SET_UP = """

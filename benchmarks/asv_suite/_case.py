@@ -6,9 +6,9 @@ from typing import NoReturn
 from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from dpbench.cases.case import Case
-from dpbench.processes.interpret import interpret
-from dpbench.processes.messages import Job
-from dpbench.processes.rounds import run_alone
+from dpbench.engine.interpret import interpret
+from dpbench.engine.messages import Job
+from dpbench.jobs.round import run_alone
 from dpbench.records.record import Outcome, Record
 
 SAMPLING_S = 1.0

@@ -2,7 +2,7 @@
 
 from dpbench.asv import grid
 from dpbench.cases.machine_info import MachineInfo
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
 
 VARIANTS, WORKLOADS, BATCHES, LANES = map(list, grid.grid())
 

@@ -1,8 +1,8 @@
 """Exact counts of one training step on simulated devices, without a GPU and without noise."""
 
 from dpbench.cases import case, variants
-from dpbench.processes import count_all
-from dpbench.records import counts, record
+from dpbench.jobs import count
+from dpbench.records import count_record, record
 
 from . import _case
 
@@ -35,7 +35,7 @@ class Counters:
             for kind, devices in (("sim", tuple(f"sim:{i}" for i in range(lanes))), ("cpu", ("cpu",) * lanes))
             if (variant, kind) != ("torch_dp", "cpu")
         }
-        found = count_all.count_all(list(cases.values()))
+        found = count.count_all(list(cases.values()))
         return {place: _sums_or_reason(each) for place, each in zip(cases, found, strict=True)}
 
     def track_operators(self, found, *place):
@@ -67,7 +67,7 @@ def _sums_or_reason(found):
     return sums(found.counts)
 
 
-def sums(found: counts.Counts) -> dict[str, int]:
+def sums(found: count_record.Counts) -> dict[str, int]:
     """Return each count summed over phases, devices and links.
 
     `peak_bytes` is the highest peak of any device.

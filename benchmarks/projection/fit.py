@@ -9,11 +9,10 @@ from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import Case, Series, Table
 from benchmarks.projection.subset import first_devices
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.projection.described.machine import Machine
-from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.fitted import Fitted
+from dpbench.projection.machine import Machine
+from dpbench.projection.machine_file import load_machine
 from dpbench.projection.step_counts import HOME, AffineCounts, StepCounts
-from dpbench.projection.step_sum import MIB, Part, Setting, StepSum, compute_s, has_tensor_format, sum_step
+from dpbench.projection.step_sum import MIB, Fitted, Part, Setting, StepSum, compute_s, has_tensor_format, sum_step
 
 CountsOf = Callable[[str, VariantId, int], AffineCounts]
 """Returns the counts of a workload, a variant and a number of lanes."""

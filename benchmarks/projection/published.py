@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from benchmarks.projection.row_file import Data, Series, Table
 from dpbench.projection.step_counts import StepCounts
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 _INPUT = "sent/input/host/"
 

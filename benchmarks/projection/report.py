@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.projection.fit import Row
 from benchmarks.projection.outcomes import Outcome, claimed, totals_of
 from benchmarks.projection.row_file import Table
-from dpbench.projection.fitted import Fitted
-from dpbench.projection.step_sum import Part
+from dpbench.projection.step_sum import Fitted, Part
 
 _HEAD = """# The projection beside published figures
 

@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-from dpbench.projection.described.machine import Machine, Ring
-from dpbench.projection.described.machine_file import MachineFileError
+from dpbench.errors import WrongInputError
+from dpbench.projection.machine import Machine, Ring
 
 _NVLINK = "nvlink."
 
 
 def first_devices(machine: Machine, count: int) -> Machine:
-    """Return the machine without all but its first `count` devices. Raise MachineFileError for an impossible count.
+    """Return the machine without all but its first `count` devices. Raise WrongInputError for an impossible count.
 
     Routes and links stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings
     get the share of the bandwidth that the NVLinks between the kept devices have. Other rings keep their bandwidth.
     """
     if not 1 <= count <= machine.devices:
-        raise MachineFileError(f"devices: {count} is not allowed; allowed: 1 to {machine.devices} on {machine.name}")
+        raise WrongInputError(f"devices: {count} is not allowed; allowed: 1 to {machine.devices} on {machine.name}")
     if count == machine.devices:
         return machine
     routes = {ends: links for ends, links in machine.routes.items() if all(end is None or end < count for end in ends)}
@@ -36,12 +36,12 @@ def _ring(machine: Machine, count: int) -> Ring | None:
     if machine.ring.machines > 1:
         own = machine.devices // machine.ring.machines
         allowed = f"{machine.devices}, or a machine's file for {own} devices"
-        raise MachineFileError(f"devices: {count} of several machines is not allowed; allowed: {allowed}")
+        raise WrongInputError(f"devices: {count} of several machines is not allowed; allowed: {allowed}")
     of_all, of_kept = _nvlinks(machine, machine.devices), _nvlinks(machine, count)
     if not of_all:
         return machine.ring
     if not of_kept:
-        raise MachineFileError(
+        raise WrongInputError(
             f"devices: NVLink does not join the first {count} of {machine.name}; allowed: a file for {count} devices"
         )
     share = of_kept / of_all

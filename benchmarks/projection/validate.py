@@ -17,8 +17,8 @@ from benchmarks.projection.report import page
 from benchmarks.projection.row_file import Table, load_tables
 from dpbench.cases.variants import VariantId
 from dpbench.errors import WrongInputError
-from dpbench.projection.fitted import FILE, Fitted
 from dpbench.projection.step_counts import AffineCounts
+from dpbench.projection.step_sum import FILE, Fitted
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "results" / "projection.md"
@@ -37,7 +37,7 @@ def counts_of(workload: str, variant: VariantId, lanes: int) -> AffineCounts:
 
 def record(tables: Iterable[Table]) -> None:
     """Count all steps that the tables need."""
-    from dpbench.processes.count_steps import count_affine  # it starts processes, so only if asked
+    from dpbench.jobs.count_steps import count_affine  # it starts processes, so only if asked
 
     for key in sorted(set().union(*map(needed, tables))):
         path = counts_file(*key)
@@ -48,8 +48,8 @@ def record(tables: Iterable[Table]) -> None:
 def fitted_text(found: Fitted) -> str:
     """Return the file of the fitted constants."""
     return f"""\
-# Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. fitted.py says what
-# each number is, and results/projection.md how far published steps are from the sum.
+# Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. step_sum.py says
+# what each number is, and results/projection.md how far published steps are from the sum.
 speed_float32 = {found.speed_float32:.4f}
 speed_tf32 = {found.speed_tf32:.4f}
 beside = {found.beside:.4f}

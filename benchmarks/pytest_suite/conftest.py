@@ -15,13 +15,13 @@ import torch
 from benchmarks.interleave import PairedRatio, interleave, paired_ratio
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
 from dpbench.cases.host import cpu_model, usable_cores
+from dpbench.cases.names import format_devices
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.jobs.probe import ask_machine
 from dpbench.measure.clock import make_clock
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
-from dpbench.processes.ask import ask_machine
 from dpbench.variants.registry import variant_of
 
 _ROWS = pytest.StashKey[list[str]]()

@@ -13,10 +13,10 @@ from torch import nn
 from benchmarks.pytest_suite import encoders
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName as V
+from dpbench.jobs.count import count_all
 from dpbench.parallel.buckets import ALIGNMENT_BYTES, Item, plan_buckets
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB
-from dpbench.processes.count_all import count_all
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 
 ROOT = Path(__file__).parents[2]

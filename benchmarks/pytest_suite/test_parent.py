@@ -5,8 +5,8 @@ import time
 
 from rich.console import Console
 
-from dpbench.processes.launch import launch
-from dpbench.processes.runner import Progress
+from dpbench.engine.launch import launch
+from dpbench.jobs.sweep import Progress
 from dpbench.report.progress import progress_bar
 
 CHILD_S = 10

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpbench.analysis.compare import MOST_ROUNDS, Comparison, Comparisons, Row, Winner, rounds_to_decide
-from dpbench.analysis.phases import share_of_moves
+from dpbench.analysis.compare_variants import MOST_ROUNDS, Comparison, Comparisons, Row, Winner, rounds_to_decide
+from dpbench.analysis.phase_summary import share_of_moves
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
-from dpbench.cases.devices import are_shared, format_devices, short_devices
+from dpbench.cases.names import are_shared, format_devices, short_devices
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.processes.budget import guessed_cost
+from dpbench.jobs.budget import guessed_cost
+from dpbench.stats.estimate import Estimate
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
-from dpbench.stats.rounds import Estimate
 from dpbench.text.quantities import duration, number
 
 _LARGE_SHARE_OF_MOVES = 0.25

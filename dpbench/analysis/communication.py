@@ -10,8 +10,8 @@ The first `WARM_UP` steps are not counted: DDP arranges its buckets anew after t
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dpbench.records.communication import LEAST_STEPS, WARM_UP, Issue, Issues, Part, RankIssues
-from dpbench.records.counts import Detail
+from dpbench.records.count_record import Detail
+from dpbench.records.script_record import LEAST_STEPS, WARM_UP, Issue, Issues, Part, RankIssues
 from dpbench.text.validated import Frozen
 
 _SENT_TO = {"send": "recv", "send_object_list": "recv_object_list"}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from dpbench.records.counts import Counts, Phase, Traffic
+from dpbench.records.count_record import Counts, Phase, Traffic
 
 Value = int | float | None
 """A count (int), a share from 0 to 1 (float), or None if not counted."""

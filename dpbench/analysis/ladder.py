@@ -7,7 +7,7 @@ dtype, data, threads and seed.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.compare import Comparison, Comparisons, Row
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case, on_one_device
 from dpbench.cases.variants import VariantName

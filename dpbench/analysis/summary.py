@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from dpbench.analysis.devices import DeviceSummary, summarise_devices
+from dpbench.analysis.device_summary import DeviceSummary, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, over_values
-from dpbench.analysis.phases import PhaseSummary, summarise_phases
+from dpbench.analysis.phase_summary import PhaseSummary, summarise_phases
 from dpbench.cases.case import Case
 from dpbench.records.record import Metrics, Outcome, Record
-from dpbench.stats.rounds import Estimate, median_of_rounds, ratio_of_rounds
+from dpbench.stats.estimate import Estimate, median_of_rounds, ratio_of_rounds
 
 
 @dataclass(frozen=True)

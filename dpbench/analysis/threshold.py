@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpbench.records.baseline import BaselineError, Figures
-from dpbench.stats.rounds import Estimate, log_distances, ratio_of_estimates
+from dpbench.stats.estimate import Estimate, log_distances, ratio_of_estimates
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 

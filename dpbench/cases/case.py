@@ -5,8 +5,7 @@ from typing import Self
 
 from pydantic import Field
 
-from dpbench.cases.devices import are_shared, format_devices
-from dpbench.cases.names import Data, Dtype, Mode
+from dpbench.cases.names import Data, Dtype, Mode, are_shared, format_devices
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.text.validated import Count, Frozen, Items
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Size
-from dpbench.cases.plan import Plan, PlanError, Skip, check_items
-from dpbench.cases.rank_options import why_not_accumulated, why_rank_unsupported
+from dpbench.cases.names import Size, format_devices
+from dpbench.cases.plan import Plan, Skip, check_items
 from dpbench.cases.spec import Spec
+from dpbench.cases.supports import why_not_accumulated, why_rank_unsupported
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.errors import WrongInputError
 
 MAX_SIMULATED = 64
 """The most devices that the simulator can start."""
@@ -25,8 +25,8 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
 
 def plan_counts(spec: Spec) -> Plan:
-    """A case on simulated devices is also counted on as many CPU lanes. Raise PlanError for other devices, too many of
-    them, or a batch smaller than the lanes.
+    """A case on simulated devices is also counted on as many CPU lanes. Raise WrongInputError for other devices, too
+    many of them, or a batch smaller than the lanes.
     """
     cases: dict[Case, None] = {}
     skipped: list[Skip] = []
@@ -44,10 +44,10 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """The spec's only case on simulated devices; raise PlanError if there are several."""
+    """The spec's only case on simulated devices; raise WrongInputError if there are several."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
-        raise PlanError(
+        raise WrongInputError(
             f"events: {len(cases)} cases on simulated devices; allowed: one variant, workload, batch and sim*n"
         )
     return Plan(cases, ())
@@ -120,10 +120,10 @@ def _check(devices: tuple[str, ...], smallest_batch: int) -> None:
     text = format_devices(devices)
     kinds = {device.partition(":")[0] for device in devices}
     if kinds not in ({"sim"}, {"cpu"}):
-        raise PlanError(f"devices: {text!r} has no exact counts; allowed: sim*n, or cpu*n")
+        raise WrongInputError(f"devices: {text!r} has no exact counts; allowed: sim*n, or cpu*n")
     highest = max((int(device.partition(":")[2]) for device in devices if device != "cpu"), default=0)
     if highest >= MAX_SIMULATED:
-        raise PlanError(
+        raise WrongInputError(
             f"devices: 'sim:{highest}' is more than the simulator can do; allowed: sim:0 to sim:{MAX_SIMULATED - 1}"
         )
     check_items(text, len(devices), smallest_batch)

@@ -6,17 +6,12 @@ from itertools import product
 from random import Random
 
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
-from dpbench.cases.devices import short_devices
 from dpbench.cases.machine_info import MachineInfo
-from dpbench.cases.names import is_factory
+from dpbench.cases.names import is_factory, short_devices
 from dpbench.cases.spec import Spec
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
-
-
-class PlanError(WrongInputError):
-    """One line on what this machine cannot do: the key, the value and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Plan:
 
 
 def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
-    """The grid of the spec, with the `single` cases that percentages need. Raise PlanError.
+    """The grid of the spec, with the `single` cases that percentages need. Raise WrongInputError.
 
     With several like `machine`, the lanes of a device list are divided among them.
     """
@@ -100,32 +95,34 @@ def _of_variant(setting: Case, variant: VariantId) -> Case:
 
 def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: MachineInfo) -> None:
     if machine.torch is None:
-        raise PlanError(f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch")
+        raise WrongInputError(
+            f"torch: does not import here ({machine.torch_error}); allowed: a Python with a working torch"
+        )
     if threads > machine.cores:
-        raise PlanError(f"threads: {threads} is more than this machine's cores; allowed: 1 to {machine.cores}")
+        raise WrongInputError(f"threads: {threads} is more than this machine's cores; allowed: 1 to {machine.cores}")
     for workload in filter(is_factory, spec.workloads):
         error = machine.workload_errors.get(workload)
         if error is not None:
-            raise PlanError(error if workload in error else f"workloads: {workload!r}: {error}")
+            raise WrongInputError(error if workload in error else f"workloads: {workload!r}: {error}")
     for devices in lanes:
         check_lanes(devices, min(spec.batch), machine)
 
 
 def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineInfo) -> None:
-    """Raise PlanError if a device is missing, or if a lane would get no item of the batch."""
+    """Raise WrongInputError if a device is missing, or if a lane would get no item of the batch."""
     text = short_devices(devices)
     for device in devices:
         if device not in machine.devices and not device.startswith("sim:"):
             hint = f", did you mean {text.replace('gpu', 'cuda')!r}?" if device.startswith("gpu:") else ""
             allowed = ", ".join(machine.devices)
-            raise PlanError(f"devices: {device!r} of {text!r} is not on this machine{hint}; allowed: {allowed}")
+            raise WrongInputError(f"devices: {device!r} of {text!r} is not on this machine{hint}; allowed: {allowed}")
     check_items(text, len(devices), smallest_batch)
 
 
 def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
-    """Raise PlanError if a lane would get no item of the batch."""
+    """Raise WrongInputError if a lane would get no item of the batch."""
     if smallest_batch < lanes:
-        raise PlanError(
+        raise WrongInputError(
             f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "
             f"allowed: {lanes} and above"
         )

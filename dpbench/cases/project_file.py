@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dpbench.cases.spec import Spec
 from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, quoted, read_toml
-from dpbench.text.validated import Frozen, explain, nearest, one_of
+from dpbench.text.validated import Frozen, nearest, one_of, validated
 
 PROJECT_FILE = "pyproject.toml"
 _NO_OPTIONS = ("case_time",)
@@ -65,10 +65,7 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
         table = table[name]
         if not isinstance(table, dict):
             raise WrongInputError(f"{path}: {name}: {quoted(table)} is not allowed; allowed: a table")
-    try:
-        found = ProjectTable.model_validate(table)
-    except ValidationError as error:
-        raise WrongInputError(f"{path}: tool.dpbench.{': '.join(explain(ProjectTable, error))}") from error
+    found = validated(ProjectTable, table, lambda key: f"{path}: tool.dpbench.{key}")
     _check_options(f"{path}: tool.dpbench.compare.", found.compare)
     return found
 
@@ -83,7 +80,4 @@ def _check_options(where: str, options: dict[str, Any]) -> None:
     for key in options:
         if key not in _OPTIONS:
             raise WrongInputError(f"{where}{key}: unknown key{nearest(key, _OPTIONS)}; allowed: {one_of(_OPTIONS)}")
-    try:
-        Spec.model_validate(options)
-    except ValidationError as error:
-        raise WrongInputError(f"{where}{': '.join(explain(Spec, error))}") from error
+    validated(Spec, options, lambda key: f"{where}{key}")

@@ -6,22 +6,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from dpbench.cases.case import MOST_STEPS_PER_SAMPLE
-from dpbench.cases.devices import format_devices, parse_devices
-from dpbench.cases.names import Data, Dtype, Mode, parse_workload
+from dpbench.cases.names import Data, Dtype, Mode, format_devices, parse_devices, parse_workload
 from dpbench.cases.variants import SCHEMES, VARIANT, VariantId, VariantName, split_list
 from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
-from dpbench.text.validated import Frozen, explain, one_of
+from dpbench.text.validated import Frozen, one_of, validated
 
 T = TypeVar("T")
-
-
-class SpecError(WrongInputError):
-    """One line with the file or option, the key, the value and what is allowed."""
 
 
 def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -99,28 +94,20 @@ _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def load_spec(path: Path) -> Spec:
-    """Raise SpecError."""
+    """Raise WrongInputError."""
     try:
         keys = read_toml(path)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}; allowed: a TOML file") from error
     except ValueError as error:
-        raise SpecError(f"{path}: is not TOML: {one_line(str(error))}") from error
-    try:
-        return Spec.model_validate(keys)
-    except ValidationError as error:
-        key, complaint = explain(Spec, error)
-        raise SpecError(f"{path}: {key}: {complaint}") from error
+        raise WrongInputError(f"{path}: is not TOML: {one_line(str(error))}") from error
+    return validated(Spec, keys, lambda key: f"{path}: {key}")
 
 
 def from_options(options: Mapping[str, str | int | float | None]) -> Spec:
-    """Options as text, with commas in lists; None is an option that was not given. Raise SpecError."""
+    """Options as text, with commas in lists; None is an option that was not given. Raise WrongInputError."""
     keys = {key: _from_text(key, value) for key, value in options.items() if value is not None}
-    try:
-        return Spec.model_validate(keys)
-    except ValidationError as error:
-        key, complaint = explain(Spec, error)
-        raise SpecError(f"--{key.replace('_', '-')}: {complaint}") from error
+    return validated(Spec, keys, lambda key: f"--{key.replace('_', '-')}")
 
 
 def _from_text(key: str, value: str | int | float) -> object:

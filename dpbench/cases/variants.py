@@ -69,7 +69,7 @@ class VariantName(StrEnum):
     NAIVE = "naive", "naive:NAIVE", "the stock algorithm in plain Python, on any devices: new replicas every forward"
     FLOOR = (
         "floor",
-        "floor:FLOOR",
+        "naive:FLOOR",
         "the plain model on each chunk in turn and one backward: no scheme on shared lanes does less",
     )
     TUNED = (
@@ -80,11 +80,11 @@ class VariantName(StrEnum):
     )
     DDP = (
         "ddp",
-        "ddp:DDP",
+        "per_rank:DDP",
         "torch DistributedDataParallel: one process per device, gloo on CPU and nccl on CUDA",
         DDP_PARAMETERS,
     )
-    FSDP = ("fsdp", "fsdp:FSDP", "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter")
+    FSDP = ("fsdp", "per_rank:FSDP", "torch fully_shard (FSDP2): as ddp, but each rank keeps a part of every parameter")
 
 
 class OwnName(str):

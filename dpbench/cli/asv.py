@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from dpbench.asv.machine_file import DEFAULT_FILE, AsvError, stamp_machine
+from dpbench.asv.asv_machine import DEFAULT_FILE, stamp_machine
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable
-from dpbench.errors import ExitCode, UnusableMachineError
-from dpbench.processes.ask import ask_machine
+from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
+from dpbench.jobs.probe import ask_machine
 
 
 def asv_machine(
@@ -34,7 +34,7 @@ def _expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError as error:
-        raise AsvError(f"--machine-file: {str(path)!r}: {error}; allowed: a path") from error
+        raise WrongInputError(f"--machine-file: {str(path)!r}: {error}; allowed: a path") from error
 
 
 def add_to(app: typer.Typer) -> None:

@@ -27,7 +27,7 @@ _COMMANDS = {
     "compare": ("compare", "Compare the variants that this machine can run."),
     "sweep": ("compare", "Measure a sweep file, and go on where it stopped."),
     "init": ("init", "Write a gate's settings for this repository, and a workflow for its CI."),
-    "list": ("names", "List variants and their parameters, workloads and metrics."),
+    "list": ("list_names", "List variants and their parameters, workloads and metrics."),
     "counts": ("counts", "Count exactly what one training step does."),
     "report": ("report", "Print what records say, and write a page of them."),
     "project": ("project", "Project step times on described machines."),

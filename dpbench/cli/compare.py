@@ -12,7 +12,7 @@ from dpbench.cli.measured import OutputOptions, measure_spec
 from dpbench.cli.page import Open
 from dpbench.cli.shared import RESULTS, Command, Details, Json, Markdown, Reference, example, form_of, option
 from dpbench.errors import ExitCode
-from dpbench.processes.launched.on_all_ranks import leading
+from dpbench.jobs.launched.on_all_ranks import leading
 from dpbench.records.store import Retry, new_run_path, sweep_path
 
 _VARIANTS_HELP = (

@@ -5,24 +5,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
 from dpbench.analysis.communication import communication
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
 from dpbench.cases.plan import Plan
-from dpbench.cases.spec import SpecError, from_options
+from dpbench.cases.spec import from_options
 from dpbench.cli.measured import count_planned
 from dpbench.cli.shared import Command, Json, example, option, show, show_lines
-from dpbench.errors import ExitCode
-from dpbench.processes.count_all import CountingError, countable
-from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import ScriptJob
+from dpbench.engine.interpret import ChildError
+from dpbench.errors import ExitCode, WrongInputError
+from dpbench.jobs.count import count_scripts, countable
 from dpbench.records.expected import FOLDER, UPDATE, check_counts, check_folder, update_counts
 from dpbench.records.record import Outcome
+from dpbench.records.script_record import ScriptJob
 from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
-from dpbench.text.validated import explain
+from dpbench.text.validated import validated
 
 _RANKS = "--nproc-per-node"
 
@@ -56,7 +55,7 @@ def counts(
         return _script(script, {"ranks": ranks, "steps": steps}, tuple(args or ()), beside, as_json=as_json)
     for name, value in {_RANKS: ranks, "--steps": steps, "arguments": args}.items():
         if value:
-            raise SpecError(f"{name}: {value!r} is of a script; allowed: with --script")
+            raise WrongInputError(f"{name}: {value!r} is of a script; allowed: with --script")
     if check or update:
         given = [name for name, value in {**chosen, "events": events}.items() if value is not None]
         return _expectations(expected, given, check=check, update=update, as_json=as_json)
@@ -73,19 +72,16 @@ def _script(
 ) -> ExitCode:
     for name, value in beside.items():
         if value is not None:
-            raise SpecError(f"--{name}: {value!r} does not fit a script; allowed: --script without it")
+            raise WrongInputError(f"--{name}: {value!r} does not fit a script; allowed: --script without it")
     if not os.path.isfile(script):
-        raise SpecError(f"script: {script!r} is no file; allowed: a script of Python")
+        raise WrongInputError(f"script: {script!r} is no file; allowed: a script of Python")
     numbers = {name: value for name, value in given.items() if value is not None}
-    try:
-        job = ScriptJob(script=script, args=args, **numbers)
-    except ValidationError as error:
-        key, complaint = explain(ScriptJob, error)
-        raise SpecError(f"{_RANKS if key == 'ranks' else f'--{key}'}: {complaint}") from error
+    fields = {"script": script, "args": args, **numbers}
+    job = validated(ScriptJob, fields, lambda key: _RANKS if key == "ranks" else f"--{key}")
     with waiting(Console(stderr=True), f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
-        raise CountingError(f"script: {script!r}: {record.reason}")
+        raise ChildError(f"script: {script!r}: {record.reason}")
     found = communication(record.ranks)
     show(script_json(job, found) if as_json else script_text(job, found))
     return ExitCode.OK
@@ -94,7 +90,7 @@ def _script(
 def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
     if given or (check and update):
         option, other = ("check", "update") if check else ("update", "")
-        raise SpecError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
+        raise WrongInputError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
     if check:
         check_folder(folder)
     records = count_planned(Plan(checked_cases(), ()))

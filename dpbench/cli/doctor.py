@@ -7,12 +7,11 @@ import typer
 from rich.console import Console
 
 from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
-from dpbench.doctor.ask import ask_health, ask_measured
-from dpbench.doctor.machine_file import check_path, notes_of, write_machine_file
-from dpbench.doctor.report import doctor_json, doctor_text, is_reliable
+from dpbench.doctor.health import ask_health, doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
+from dpbench.doctor.write_machine import ask_measured, check_path, notes_of, write_machine_file
 from dpbench.errors import ExitCode
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
 from dpbench.report.progress import progress_bar, waiting
 
 

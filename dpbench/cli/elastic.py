@@ -9,12 +9,11 @@ from rich.console import Console
 
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import Json, example, form_of, option, show, warn
-from dpbench.elastic.folders import claim_folder
-from dpbench.elastic.record_file import append_elastic
-from dpbench.elastic.request import check_factory, duration_s, elastic_settings
-from dpbench.elastic.run import run_elastic
+from dpbench.elastic.elastic_record import append_elastic
+from dpbench.elastic.request import check_factory, claim_folder, duration_s, elastic_settings
+from dpbench.elastic.training_runs import run_elastic
+from dpbench.engine.other_load import LoadMeter
 from dpbench.errors import ExitCode
-from dpbench.processes.other_load import LoadMeter
 from dpbench.records.record import Outcome
 from dpbench.records.store import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text

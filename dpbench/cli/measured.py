@@ -7,19 +7,20 @@ from pathlib import Path
 from rich.console import Console
 
 from dpbench.analysis.answer import load_warning
-from dpbench.analysis.compare import Comparisons
-from dpbench.analysis.compare import compare as compare_records
+from dpbench.analysis.compare_variants import Comparisons
+from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.shared import Form, complain, show, show_lines, show_markdown, unusable, warn
+from dpbench.engine.interpret import ChildError
+from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.processes.count_all import CountingError, count_all
-from dpbench.processes.launched.on_all_ranks import Lead
-from dpbench.processes.other_load import LoadMeter, OtherLoad
-from dpbench.processes.run_sweep import machine_for, run_sweep
-from dpbench.records.counts import CountRecord
+from dpbench.jobs.count import count_all
+from dpbench.jobs.launched.on_all_ranks import Lead
+from dpbench.jobs.sweep import machine_for, run_sweep
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.store import Retry, Store, drop_if_empty
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text
@@ -144,6 +145,6 @@ def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
     """Counts for the plan's times; if counting fails, warn and return none."""
     try:
         return count_planned(plan_beside(spec, [case.devices for case in planned.cases]))
-    except CountingError as error:
+    except ChildError as error:
         warn([str(error)])
         return ()

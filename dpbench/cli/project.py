@@ -11,13 +11,11 @@ from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, example, form_of, option, show, show_lines
-from dpbench.errors import ExitCode
-from dpbench.processes.project_all import count_for, project_machine
-from dpbench.processes.ways import ways_of
-from dpbench.projection.described.machine_file import load_machine, machine_names
-from dpbench.projection.fitted import fitted
-from dpbench.projection.rules import MATHS, ProjectionError, check_batch, check_variant
-from dpbench.projection.step_sum import Setting
+from dpbench.errors import ExitCode, WrongInputError
+from dpbench.jobs.project_all import count_for, project_machine, ways_of
+from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.rules import MATHS, check_batch, check_variant
+from dpbench.projection.step_sum import Setting, fitted
 from dpbench.records.store import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
@@ -55,7 +53,7 @@ def project(
         return ExitCode.OK
     if workload is None or machine is None:
         missing = "WORKLOAD" if workload is None else "--machine"
-        raise ProjectionError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
+        raise WrongInputError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
     machines = [load_machine(name) for name in split_list(machine)]
     chosen = _variants(variants)
     _check(workload, math, {"loader": loader, "one-device": one_device})
@@ -79,7 +77,7 @@ def project(
     try:
         page = PageInputs(projections=parse_projections(content))
     except ValueError as error:
-        raise ProjectionError(f"machine: {error}") from None
+        raise WrongInputError(f"machine: {error}") from None
     form = form_of(as_json=as_json)
     finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens, form=form)
     return ExitCode.OK
@@ -89,24 +87,24 @@ def _variants(text: str) -> list[VariantId]:
     try:
         return list(dict.fromkeys(VariantId(word) for word in split_list(text)))
     except ValueError as error:
-        raise ProjectionError(f"variants: {error}") from None
+        raise WrongInputError(f"variants: {error}") from None
 
 
 def _check(workload: str, math: str, numbers: Mapping[str, float | None]) -> None:
     try:
         parse_workload(workload)
     except ValueError as error:
-        raise ProjectionError(f"workload: {error}") from None
+        raise WrongInputError(f"workload: {error}") from None
     if math not in MATHS:
-        raise ProjectionError(f"math: {math!r} is not allowed; allowed: {', '.join(MATHS)}")
+        raise WrongInputError(f"math: {math!r} is not allowed; allowed: {', '.join(MATHS)}")
     for name, value in numbers.items():
         if value is not None and not 1 / MOST <= value <= MOST:
-            raise ProjectionError(f"{name}: {value} is not allowed; allowed: {_UNITS[name]}, {1 / MOST:g} to {MOST:g}")
+            raise WrongInputError(f"{name}: {value} is not allowed; allowed: {_UNITS[name]}, {1 / MOST:g} to {MOST:g}")
 
 
 def _batch(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31):
-        raise ProjectionError(f"batch: {quoted(text)} is not allowed; allowed: a number of items, such as 256")
+        raise WrongInputError(f"batch: {quoted(text)} is not allowed; allowed: a number of items, such as 256")
     return int(text)
 
 

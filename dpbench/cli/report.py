@@ -11,14 +11,14 @@ from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.page import Open, tell_page
 from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option, show_lines
-from dpbench.errors import ExitCode, GateError
+from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
-from dpbench.report.page.history.records import check_history, of_two_commits
-from dpbench.report.page.inputs import PageInputError, read_inputs
+from dpbench.report.page.inputs import read_inputs
 from dpbench.report.page.machines import by_machine
+from dpbench.report.page.over_commits import check_history, of_two_commits
 
 
 def report(
@@ -52,7 +52,7 @@ def report(
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     if commits is not None:
         if history:
-            raise PageInputError("--history: cannot be combined with --commits; allowed: one of them")
+            raise WrongInputError("--history: cannot be combined with --commits; allowed: one of them")
         found = of_two_commits(found, *commits)
     else:
         if history:
@@ -83,7 +83,7 @@ def _variant(text: str) -> VariantId:
     try:
         return VariantId(text)
     except ValueError as error:
-        raise PageInputError(f"reference: {error}") from error
+        raise WrongInputError(f"reference: {error}") from error
 
 
 def add_to(app: typer.Typer) -> None:

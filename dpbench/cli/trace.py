@@ -13,21 +13,16 @@ from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, option, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
-from dpbench.processes.run_sweep import machine_for
-from dpbench.processes.trace_all import trace_recorded, trace_simulated
+from dpbench.jobs.sweep import machine_for
+from dpbench.jobs.trace_all import trace_recorded, trace_simulated
 from dpbench.records.store import StoreError, new_run_path
 from dpbench.report.progress import waiting
-from dpbench.report.trace.picture import svg
-from dpbench.report.trace.text import trace_json, trace_text
+from dpbench.report.trace_picture import svg
+from dpbench.report.trace_text import trace_json, trace_text
 from dpbench.text.files import replace_text
-from dpbench.trace.perfetto import perfetto
-from dpbench.trace.timeline import Trace
+from dpbench.trace.timeline import Trace, perfetto
 
 _DEFAULT_VARIANTS = "torch_dp,naive,tuned"
-
-
-class TraceError(WrongInputError):
-    """One line on an option's value that is not allowed."""
 
 
 def trace(
@@ -59,17 +54,17 @@ def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
         replace_text(picture, svg(found))
         replace_text(events, json.dumps(perfetto(found)))
     except StoreError as error:
-        raise TraceError(str(error).replace("results:", "output:", 1)) from error
+        raise WrongInputError(str(error).replace("results:", "output:", 1)) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        raise TraceError(f"output: {str(folder)!r} cannot be written: {reason}; allowed: a folder") from error
+        raise WrongInputError(f"output: {str(folder)!r} cannot be written: {reason}; allowed: a folder") from error
     return picture, events
 
 
 def _check_one(spec: Spec) -> None:
     for name, values in (("workload", spec.workloads), ("batch", spec.batch), ("devices", spec.devices or ("",))):
         if len(values) > 1:
-            raise TraceError(f"{name}: {len(values)} of them; allowed: one")
+            raise WrongInputError(f"{name}: {len(values)} of them; allowed: one")
 
 
 def _traced(spec: Spec) -> Trace:

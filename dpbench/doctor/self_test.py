@@ -17,11 +17,10 @@ from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.plan import default_lanes
 from dpbench.cases.variants import VariantName
 from dpbench.doctor.findings import Finding, note_if, unreliable
-from dpbench.processes.rounds import JobRunner, RoundProcesses
-from dpbench.processes.runner import Progress, run
+from dpbench.jobs.round import JobRunner, RoundProcesses
+from dpbench.jobs.sweep import Progress, run
 from dpbench.records.record import Outcome, Record
-from dpbench.stats.rounds import Estimate, Rounds, log_medians, ratio_of_rounds
-from dpbench.stats.student import t95_from_table
+from dpbench.stats.estimate import Estimate, Rounds, log_medians, ratio_of_rounds, t95_from_table
 
 SECONDS = 60.0
 _CHILD_SAMPLING_S = 1.0

@@ -1,19 +1,24 @@
 """Records of `dpbench elastic`: one training run as the raw time stamps of its processes, as one line of JSON.
 
-A record holds events; `dpbench.elastic.outage` derives times.
+A record holds events; `dpbench.elastic.outage` derives times. Each line is safe on disk before the next run begins.
 
 ELASTIC_SCHEMA history
     1  first.
     2  faults leave and join; the number of ranks may change within a run.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench.records.record import Environment, Outcome, RecordLineError
+from dpbench.records.store import StoreError
+from dpbench.text.files import append_once, reason_of
+from dpbench.text.outside import open_input
 from dpbench.text.validated import Count, Items, Moment, Positive, what_is_wrong
 
 ELASTIC_SCHEMA = 2
@@ -185,3 +190,35 @@ def parse_elastic_line(line: bytes) -> ElasticRecord:
     if not 1 <= record.schema_ <= ELASTIC_SCHEMA:
         raise RecordLineError(f"has schema {record.schema_}; allowed: 1 to {ELASTIC_SCHEMA}")
     return record
+
+
+@dataclass(frozen=True)
+class ElasticContents:
+    """Records in the order of writing; `warnings` say which lines were left out."""
+
+    records: tuple[ElasticRecord, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def append_elastic(path: Path, record: ElasticRecord) -> None:
+    """Raise StoreError."""
+    try:
+        append_once(path, to_elastic_line(record), "a record")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
+
+
+def read_elastic(path: Path) -> ElasticContents:
+    """Lines that are no record, such as a torn last one, are left out and named. Raise StoreError."""
+    records: list[ElasticRecord] = []
+    warnings: list[str] = []
+    try:
+        with open_input(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    records.append(parse_elastic_line(line))
+                except RecordLineError as error:
+                    warnings.append(f"{path}: line {number} {error}; it was left out")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    return ElasticContents(tuple(records), tuple(warnings))

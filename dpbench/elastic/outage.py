@@ -1,18 +1,23 @@
-"""From the time stamps of a run to its outages, each with its parts.
+"""From the time stamps of a run to its outages, each with its parts, and to whether it ended as an undisturbed one.
 
     fault     stop begins  stop ends    start begins     all ready      restored    caught up
       ├─ noticing ─┼─ stopping ─┼─ rendezvous ─┼──── start ────┼── restore ──┼─ redone ─┤
 
 An outage before step n ends when rank 0 has taken the last of the n steps again, or has loaded a checkpoint of all.
 Each part begins where the one before ends, so the parts add up to the outage.
+
+At an unchanged number of ranks every sum is taken in the same order, so the loss and all parameters are equal to the
+last bit. Another number of ranks adds gradients in another order: the loss may differ, in float64 by at most 1e-10, in
+float32 by at most 1e-4.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf, isnan
 
-from dpbench.elastic.elastic_record import ElasticEvent, EventKind
+from dpbench.elastic.elastic_record import ElasticEvent, ElasticSettings, EventKind
 
 _NS = 1e-9
 
@@ -148,3 +153,35 @@ def _parts(fault: ElasticEvent, within: Sequence[ElasticEvent], redone_ns: int |
 
 def _is_step(event: ElasticEvent) -> bool:
     return event.kind is EventKind.STEP and event.rank == 0
+
+
+_MOST_DIFFERENCE = {"float64": 1e-10, "float32": 1e-4}
+
+
+def why_other_end(done: ElasticEvent, expected: ElasticEvent, settings: ElasticSettings) -> str | None:
+    if is_same_to_the_bit(done, expected):
+        return None
+    difference = loss_difference(done, expected)
+    losses = f"the loss is {done.loss:.6g}; that of the undisturbed run is {expected.loss:.6g}"
+    losses += f"; the difference is {difference:.1e}"
+    if not settings.is_world_changed:
+        return losses if difference else f"the loss is equal, {done.loss:.6g}, but the parameters differ"
+    most = _MOST_DIFFERENCE[settings.dtype]
+    if difference <= most:
+        return None
+    return (
+        f"{losses}, and {most:g} is allowed in {settings.dtype}. A model that uses the other items of its share, as "
+        "batch norm does, depends on the number of ranks"
+    )
+
+
+def is_same_to_the_bit(done: ElasticEvent, expected: ElasticEvent) -> bool:
+    return (done.loss, done.digest) == (expected.loss, expected.digest)
+
+
+def loss_difference(done: ElasticEvent, expected: ElasticEvent) -> float:
+    """The difference of the losses; infinity if one is not a number."""
+    assert done.loss is not None
+    assert expected.loss is not None
+    difference = abs(done.loss - expected.loss)
+    return inf if isnan(difference) else difference

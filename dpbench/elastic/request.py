@@ -1,14 +1,32 @@
-"""The options of `dpbench elastic`, checked, and the plan of faults: drawn from a seed, or given as text."""
+"""The options of `dpbench elastic`, checked, and the plan of faults: drawn from a seed, or given as text.
 
+The folder of checkpoints is refused, before anything is written, if it belongs to another model::
+
+    FOLDER/elastic.json    what the checkpoints are of
+    FOLDER/undisturbed/    FOLDER/elastic/    one folder for each run, emptied before it
+"""
+
+import json
+import os
 import random
 import re
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from dpbench.cases.names import is_factory, parse_workload
 from dpbench.cases.variants import split_list
-from dpbench.elastic.elastic_record import WORLD_CHANGES, CheckpointFormat, ElasticSettings, FaultKind, PlannedFault
+from dpbench.elastic.elastic_record import (
+    WORLD_CHANGES,
+    CheckpointFormat,
+    ElasticSettings,
+    FaultKind,
+    PlannedFault,
+    RunScheme,
+)
 from dpbench.errors import WrongInputError
-from dpbench.processes.ask import ask_machine
+from dpbench.jobs.probe import ask_machine
+from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import parse_duration
 
@@ -169,3 +187,49 @@ def _check_ranks(fault: PlannedFault, world: int) -> None:
         raise WrongInputError(f"plan: {fault} would never be noticed, because one rank has no peer; allowed: 2 ranks")
     if fault.kind is FaultKind.LEAVE and world == 1:
         raise WrongInputError(f"plan: {fault} would leave no rank; allowed: 2 ranks before it")
+
+
+_OWNER = "elastic.json"
+
+
+def claim_folder(folder: Path, settings: ElasticSettings) -> None:
+    """Remove the checkpoints of an earlier command.
+
+    Raise WrongInputError, and change nothing, if the folder cannot be written or holds something else.
+    """
+    if not str(folder).isprintable():  # surrogates stand for bytes that are no UTF-8, and pass no message
+        raise WrongInputError(f"checkpoints: {str(folder)!r} holds what cannot be printed; allowed: a path of text")
+    owner = {"workload": settings.workload, "dtype": settings.dtype}
+    try:
+        if folder.exists():
+            _check_owner(folder, owner)
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(folder / _OWNER, json.dumps(owner) + "\n")
+        for scheme in RunScheme:
+            shutil.rmtree(folder / scheme, ignore_errors=True)
+            (folder / scheme).mkdir()
+    except OSError as error:
+        raise WrongInputError(
+            f"checkpoints: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
+        ) from error
+
+
+def _check_owner(folder: Path, owner: dict[str, str]) -> None:
+    names = os.listdir(folder)
+    if not names:
+        return
+    try:
+        found = json.loads((folder / _OWNER).read_text())
+    except (FileNotFoundError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise WrongInputError(
+            f"checkpoints: {str(folder)!r} holds other files, such as {min(names)!r}; allowed: an empty folder, or "
+            "that of an earlier elastic run"
+        )
+    if found != owner:
+        held = " in ".join(str(found.get(key)) for key in owner)
+        raise WrongInputError(
+            f"checkpoints: {str(folder)!r} holds checkpoints of another model, {held}; allowed: an empty folder, or "
+            f"one of {' in '.join(owner.values())}"
+        )

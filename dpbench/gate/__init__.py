@@ -11,8 +11,8 @@ Three names are used everywhere in this room:
     prepare       check the request; look up the commits (revisions), the settings, the machine and the history
     sides         a folder of each commit, what is built of it, and the launcher that fences its code
     benchmarks    which benchmarks both commits have, and which are new
-    counts        tier 0: exact counts of the cases in tier0_cases; counters says what is worse, causes which code it is
-    times         tier 1: rounds until all is decided; time_verdict is the rule at each interim analysis
+    count_sides   tier 0: exact counts of the cases in tier0_cases; counters says what is worse, causes which code it is
+    time_sides    tier 1: rounds until all is decided; time_verdict is the rule at each interim analysis
     verdict       one verdict without what is accepted, tolerated or traded; tier 2, drifts in the history; its words
     judgement     the result as plain data, which `dpbench.report.gate` prints
     history       a line for each gate, and what earlier lines say of the machine

@@ -26,24 +26,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.cases.variants import VariantName
+from dpbench.engine.interpret import ChildError, answer_in, ending, last_lines
+from dpbench.engine.messages import Listed, Listing, Listings, ListJob, ListJobs
+from dpbench.engine.start import child_command
+from dpbench.engine.wrapper_of import WRAPPER, has_wrapper
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import Benchmark, BorrowedBenchmark, Selection, is_value
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import counted_cases
-from dpbench.processes.count_all import LIMIT_S, CountingError, count_all
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.messages import Listed, Listing, Listings, ListJob, ListJobs
-from dpbench.processes.start import child_command
-from dpbench.processes.wrapper_of import WRAPPER, has_wrapper
+from dpbench.jobs.count import LIMIT_S, count_all
 from dpbench.records.record import Outcome
 from dpbench.text.validated import nearest
 
-LISTER = child_command("dpbench.processes.child.listing")
+LISTER = child_command("dpbench.jobs.listing_child")
 _MOST = 10_000
 _WITHOUT_WRAPPER = frozenset(
     (VariantName.SINGLE, VariantName.TORCH_DP, VariantName.NAIVE, VariantName.FLOOR, VariantName.DDP)
@@ -133,7 +131,7 @@ def _check_new(benchmarks: Sequence[Benchmark], sides: Sides) -> None:
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.head) and not has_wrapper(sides.base))
     try:
         records = count_all(tuple(cases.values()), folder=sides.head, launch=sides.launch)
-    except CountingError as error:
+    except ChildError as error:
         raise GateError(f"head: {' '.join(str(error).split())}") from error
     counted = {record.case.workload for record in records if record.outcome is Outcome.OK}
     for record in records:
@@ -190,12 +188,10 @@ def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
         for suite, text in [selection.wanted]
     ]
     end = sides.launch(LISTER, ListJobs(jobs=tuple(jobs), timeout_s=LIMIT_S).model_dump_json(), LIMIT_S * _MOST)
-    try:
-        listings = Listings.model_validate_json(end.record).listings
-    except ValidationError:
-        raise GateError(": ".join([f"listing failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    if (answer := answer_in(end.record, Listings)) is None:
+        raise GateError(": ".join([f"listing failed: {ending(end)}", *last_lines(end.tail)[-1:]]))
     chosen, count = Benchmarks(), len(selections)
-    for selection, base, head in zip(selections, listings[:count], listings[count:], strict=True):
+    for selection, base, head in zip(selections, answer.listings[:count], answer.listings[count:], strict=True):
         chosen = chosen.beside(choose(selection, base, head))
     if not chosen.both and not chosen.new and not chosen.lost:
         raise GateError(f"benchmark: none can be measured: {chosen.notes[0]}; allowed: one that works on both sides")

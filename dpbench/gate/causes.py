@@ -10,12 +10,13 @@ above would change them all. They are shown, and the lines of text tell which of
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from dpbench.engine.interpret import ChildError
+from dpbench.engine.messages import CountJob
 from dpbench.gate.counters import GROWTH, kind_of
 from dpbench.gate.judgement import Blame, Cause, CounterChange
 from dpbench.gate.sides import Sides
-from dpbench.processes.count_all import CountingError, run_jobs
-from dpbench.processes.messages import CountJob
-from dpbench.records.counts import Detail
+from dpbench.jobs.count import run_jobs
+from dpbench.records.count_record import Detail
 
 MOST_CAUSES = 5
 """The causes that are named of one counter."""
@@ -46,7 +47,7 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
         return ()
     try:
         records = run_jobs(wanted, launch=sides.launch)
-    except CountingError:
+    except ChildError:
         return ()
     pairs = zip(records[::2], records[1::2], strict=True)
     details = {name: (base.details, head.details) for name, (base, head) in zip(names, pairs, strict=True)}

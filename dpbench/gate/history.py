@@ -28,7 +28,7 @@ from dpbench.errors import GateError
 from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
 from dpbench.records.record import Environment, Outcome, Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.binomial import clopper_pearson
+from dpbench.stats.intervals import clopper_pearson
 from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
 from dpbench.text.outside import one_line, open_input, read_input
@@ -314,7 +314,7 @@ def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> 
     """Return the lasting steps up of each series by more than its threshold, oldest first. Pure.
 
     A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
-    before the next one, or the present one. Short series are skipped. Raises NoStepDetectionError without asv.
+    before the next one, or the present one. Short series are skipped. Raises GateError without asv.
     """
     return tuple(
         Drift(

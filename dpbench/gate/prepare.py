@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpbench.cases.plan import PlanError, check_lanes, default_lanes
+from dpbench.cases.plan import check_lanes, default_lanes
 from dpbench.cases.supports import why_unsupported
-from dpbench.errors import GateError
+from dpbench.engine.fence import landlock_version
+from dpbench.engine.launch import Launcher
+from dpbench.engine.other_load import TOO_BUSY, wait_for_quiet
+from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Selection, Settings, read_settings
-from dpbench.processes.ask import ask_machine
-from dpbench.processes.fence import landlock_version
-from dpbench.processes.launch import Launcher
-from dpbench.processes.other_load import TOO_BUSY, wait_for_quiet
+from dpbench.jobs.probe import ask_machine
 
 Progress = Callable[..., object]
 """Takes a stage, and the seconds that are left if they are known."""
@@ -76,7 +76,7 @@ class Prepared:
 def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
     """Check a request and look up its parts. Wait for a quiet machine for as long as the request allows.
 
-    Raises GateError, SettingsError, HistoryFileError or ProbeError if it cannot be carried out.
+    Raises GateError, SettingsError, HistoryFileError or ChildError if it cannot be carried out.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
@@ -118,7 +118,7 @@ def timed_settings(
     """Return the machine's own lanes, and settings whose benchmarks this machine can time.
 
     If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
-    Raises GateError, SettingsError or ProbeError.
+    Raises GateError, SettingsError or ChildError.
     """
     settings = read_settings(repository.root, path, _UNTIMED_LANES, borrowed)
     if (settings.borrowed or settings.scripts) and not settings.benchmarks:
@@ -132,7 +132,7 @@ def timed_settings(
         case = benchmark.case(machine.cores, lanes)
         try:
             check_lanes(case.devices, case.batch, machine)
-        except PlanError as error:
+        except WrongInputError as error:
             raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
         if reason := _PER_RANK if case.variant.is_per_rank else why_unsupported(case, machine):
             raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")

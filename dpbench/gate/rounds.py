@@ -23,14 +23,10 @@ from typing import Annotated, Any
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from dpbench.errors import GateError
-from dpbench.gate.settings import Benchmark, Cores, limit_s
-from dpbench.gate.sides import Sides
-from dpbench.processes.count_all import LIMIT_S
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.messages import (
+from dpbench.engine.interpret import answer_in, ending, last_lines
+from dpbench.engine.messages import (
     LockstepJob,
     LockstepJobs,
     LockstepRound,
@@ -39,11 +35,15 @@ from dpbench.processes.messages import (
     StartUpJob,
     Timed,
 )
-from dpbench.processes.start import child_command
+from dpbench.engine.start import child_command
+from dpbench.errors import GateError
+from dpbench.gate.settings import Benchmark, Cores, limit_s
+from dpbench.gate.sides import Sides
+from dpbench.jobs.count import LIMIT_S
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
 
-LOCKSTEP = child_command("dpbench.processes.child.lockstep")
+LOCKSTEP = child_command("dpbench.jobs.lockstep_child")
 BLOCKS = 80
 """Blocks of each side, unless its step is long.
 
@@ -130,10 +130,8 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
     end = sides.launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
-    try:
-        taken = LockstepRounds.model_validate_json(end.record)
-    except ValidationError:
-        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]])) from None
+    if (taken := answer_in(end.record, LockstepRounds)) is None:
+        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]]))
     for answer in taken.rounds:
         if answer.outcome is not Outcome.OK:
             side = f"{'base' if answer.side is SideName.TWIN else answer.side}: " if answer.side else ""

@@ -2,17 +2,17 @@
 
 from datetime import UTC, datetime
 
+from dpbench.engine.launch import Launcher, launch
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.benchmarks import choose_benchmarks
-from dpbench.gate.counts import count_sides
+from dpbench.gate.count_sides import count_sides
 from dpbench.gate.history import append_gate
 from dpbench.gate.judgement import Judgement, Revision, Verdict
 from dpbench.gate.prepare import WORKTREE, GateRequest, Progress, prepare
 from dpbench.gate.settings import Settings
 from dpbench.gate.sides import open_sides
-from dpbench.gate.times import time_sides
+from dpbench.gate.time_sides import time_sides
 from dpbench.gate.verdict import judge_all
-from dpbench.processes.launch import Launcher, launch
 
 
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:

@@ -22,11 +22,11 @@ from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.engine.messages import Timed
 from dpbench.errors import GateError, WrongInputError
 from dpbench.gate.judgement import Accepted
-from dpbench.processes.count_all import LIMIT_S
-from dpbench.processes.messages import Timed
-from dpbench.records.communication import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
+from dpbench.jobs.count import LIMIT_S
+from dpbench.records.script_record import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
 from dpbench.text.outside import one_line, read_toml
 from dpbench.text.quantities import MOST, parse_duration
 from dpbench.text.validated import Frozen, explain, nearest, one_of

@@ -4,7 +4,7 @@
     base-built/       what the build command installed, if benchmarks are borrowed
     base-scratch/     what benchmarks write
 
-    launcher ──> scratch folder ──> child, whose forks are fenced (processes/fence.py) ──> are all folders as before?
+    launcher ──> scratch folder ──> child, whose forks are fenced (engine/fence.py) ──> are all folders as before?
 
 Neither commit can change the other, nor this machine. The fence needs a kernel with Landlock, and does not refuse
 chmod. So the folders are compared after each child.
@@ -25,18 +25,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dpbench.cases.names import IMPORT_FOLDERS, is_factory
+from dpbench.engine.fence import SCRATCH
+from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.launch import Exit, Launcher
+from dpbench.engine.messages import Side, SideName
+from dpbench.engine.start import child_command
+from dpbench.engine.wrapper_of import WRAPPER, built_of, has_wrapper, scratch_of
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.revisions import OF_GIT, gate_folder
 from dpbench.gate.settings import SETTINGS
-from dpbench.processes.fence import SCRATCH
-from dpbench.processes.interpret import ending, last_lines
-from dpbench.processes.launch import Exit, Launcher
-from dpbench.processes.messages import Side, SideName
-from dpbench.processes.start import child_command
-from dpbench.processes.wrapper_of import WRAPPER, built_of, has_wrapper, scratch_of
 
-_COMPILE = child_command("dpbench.processes.child.compile")
+_COMPILE = child_command("dpbench.jobs.compile_child")
 _COMPILE_S, _BUILD_S = 60.0, 3600.0
 _SHOWN_LINES = 8
 
@@ -117,7 +117,7 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
         raise GateError(f"{str(commit.parent)!r} cannot be written: {error.strerror}") from error
     line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built_of(commit))))}"
     folders = list(map(str, (commit, built_of(commit))))
-    fenced = [*child_command("dpbench.processes.child.fenced"), *folders, "--", "sh", "-c", line, "build"]
+    fenced = [*child_command("dpbench.engine.fence"), *folders, "--", "sh", "-c", line, "build"]
     end = launch(["env", *_build_environment(scratch_of(commit)), *fenced], "", _BUILD_S)
     if end.returncode:
         log = last_lines(end.tail)[-_SHOWN_LINES:]

@@ -22,12 +22,11 @@ from typing import Any
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
-from dpbench.cases.devices import format_devices
-from dpbench.cases.names import Mode, borrowed, is_factory
+from dpbench.cases.names import Mode, borrowed, format_devices, is_factory
 from dpbench.cases.parameters import Value
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.engine.messages import CountJob
 from dpbench.gate.settings import Benchmark
-from dpbench.processes.messages import CountJob
 
 _BATCH, _LARGE_BATCH = 16, 1024
 SIMULATED = tuple(f"sim:{i}" for i in range(4))

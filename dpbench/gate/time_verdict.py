@@ -33,7 +33,7 @@ from dpbench.gate import words
 from dpbench.gate.judgement import Quantity, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.rounds import RoundRatio
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.stats.student import standard_error, t_quantile
+from dpbench.stats.estimate import standard_error, t_quantile
 
 PRINTED_RISK = 0.025
 """The risk at each end of a printed interval."""

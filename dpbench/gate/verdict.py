@@ -25,11 +25,12 @@ from math import inf
 from typing import TypeVar
 
 from dpbench.cases.case import Case
+from dpbench.engine.messages import Timed
 from dpbench.errors import GateError
 from dpbench.gate import words
 from dpbench.gate.benchmarks import Benchmarks
+from dpbench.gate.count_sides import Counters
 from dpbench.gate.counters import Trade, is_tolerated, kind_of
-from dpbench.gate.counts import Counters
 from dpbench.gate.history import drifts, measured_false_alarms, read_records, series_of
 from dpbench.gate.judgement import (
     Accepted,
@@ -43,8 +44,7 @@ from dpbench.gate.judgement import (
 )
 from dpbench.gate.prepare import Prepared
 from dpbench.gate.settings import Benchmark, Tolerances
-from dpbench.gate.times import Times, budget_that_decides
-from dpbench.processes.messages import Timed
+from dpbench.gate.time_sides import Times, budget_that_decides
 from dpbench.records.record import Environment
 
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)

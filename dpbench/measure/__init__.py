@@ -4,7 +4,7 @@ The parent process imports none of these files.
 
     measurement.py        a case measured: samples, phases, memory, telemetry, comparison with the oracle
     memory.py             peaks of host and device memory
-    threads.py            the number of intra-op threads of a case's lanes
+    lane_threads.py       the number of intra-op threads of a case's lanes
     session.py            a step: model, batches, variant and optimizer of a case
     sample.py             warm up, then time samples of one or more steps in one window, with readings at its edges
     stopping.py           when warm-up and sampling end
@@ -12,7 +12,7 @@ The parent process imports none of these files.
     undisturbed.py        the time of a step without waits that other processes cause
     phases.py             seconds of forward, backward, optimiser and their parts
     fairness.py           does a variant compute what the oracle computes?
-    environment.py        what must be equal before two records are compared (host_environment.py: without torch)
+    environment.py        what must be equal before two records are compared; the host's part without torch
     gpu/                  telemetry and facts of NVIDIA GPUs, read with NVML
     ranks/                one process per device: the team of all ranks, the time of its collectives, its counters
 

@@ -14,10 +14,10 @@ from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.ranks.rank_counts import RankCounts
 from dpbench.measure.sample import Window, settle
 from dpbench.records.baseline import Figures
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.records.readings import DeviceTelemetry
-from dpbench.stats.order_statistics import interval_of_autocorrelated_median
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
+from dpbench.stats.intervals import interval_of_autocorrelated_median
 
 LEAST_ROUNDS = 20
 _BATCHES = 10

@@ -23,19 +23,17 @@ from dpbench.measure.counted.auto import slower_choices
 from dpbench.measure.counted.busy import count_busy
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
-from dpbench.measure.counted.host_work import HostWork
-from dpbench.measure.counted.kept import kept_per_step
-from dpbench.measure.counted.more_steps import count_more_steps
-from dpbench.measure.counted.start import count_start
-from dpbench.measure.counted.thread_work import ThreadWork
+from dpbench.measure.counted.host_work import HostWork, ThreadWork
+from dpbench.measure.counted.more_steps import count_more_steps, kept_per_step
 from dpbench.measure.counted.uses import count_uses
+from dpbench.measure.counted.wrapper_start import count_start
 from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.simulated_counts import counts_by_phase, events_by_phase, turns_of
-from dpbench.records.counts import Counts, Detail, Phase, PhaseCounts
+from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
@@ -45,7 +43,7 @@ _STEPS_BEFORE, _MOST_TRIALS = 2, 50
 
 @dataclass(frozen=True)
 class Extras:
-    """What is counted beside the usual: see `CountJob` in processes/messages.py."""
+    """What is counted beside the usual: see `CountJob` in engine/messages.py."""
 
     gradients: bool = False
     thorough: bool = False

@@ -1,14 +1,25 @@
 """Read the environment of this process: what must be equal before two records are compared."""
 
-import torch
-from torch import distributed as dist
+import platform
+import socket
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts, uuids_of
-from dpbench.measure.host_environment import host_environment
+import dpbench
+from dpbench.cases.host import affinity, commit_of, cpu_governor, cpu_model, read_limits, usable_cores
 from dpbench.records.record import Environment
+
+if TYPE_CHECKING:
+    import torch
 
 
 def read_environment() -> Environment:
+    import torch
+
+    from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts, uuids_of
+
     gpus = _gpus()
     facts = read_gpu_facts(uuids_of(gpus)) if gpus else GpuFacts()
     of_torch = {
@@ -24,8 +35,10 @@ def read_environment() -> Environment:
     return host_environment().model_copy(update=of_torch)
 
 
-def _gpus() -> list[torch.device]:
+def _gpus() -> "list[torch.device]":
     """All GPUs, also those that the case does not use; simulated devices are not GPUs."""
+    import torch
+
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if module.is_available():
@@ -35,6 +48,43 @@ def _gpus() -> list[torch.device]:
 
 def nccl_version() -> str | None:
     """The version of torch's NCCL, built in or loaded; None without."""
+    import torch
+    from torch import distributed as dist
+
     if not (dist.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def host_environment() -> Environment:
+    """The environment without GPUs, read without torch, whose version is the installed one, or ``none``."""
+    limits = read_limits()
+    commit, dirty = commit_of(Path(dpbench.__file__).parent)
+    return Environment(
+        hostname=socket.gethostname(),
+        os=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        torch=_torch_version(),
+        cpu_model=cpu_model(),
+        cores=usable_cores(),
+        gil=_has_gil(),
+        affinity=affinity(),
+        cpu_governor=cpu_governor(),
+        cpu_limit=limits.cpus,
+        memory_limit_bytes=limits.memory_bytes,
+        dpbench=dpbench.__version__,
+        commit=commit,
+        dirty=dirty,
+    )
+
+
+def _torch_version() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _has_gil() -> bool:
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    return is_enabled is None or is_enabled()

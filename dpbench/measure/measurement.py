@@ -15,13 +15,13 @@ from dpbench.cases.names import Mode
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
+from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.measure.phases import phases_of, steps_worth
 from dpbench.measure.ranks.collectives import collectives_of
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
-from dpbench.measure.threads import candidates, set_fastest
 from dpbench.records.record import Metrics
 from dpbench.stats.least_samples import LEAST_S, least_seconds
 from dpbench.variants.registry import variant_of

@@ -26,7 +26,7 @@ from torch.autograd.graph import Node
 from dpbench.cases.names import Mode
 from dpbench.measure.clock import Stopwatch, make_clock, make_stopwatch
 from dpbench.measure.session import Session
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 STEPS_OF_VARIANT = ("scatter", "replicate", "parallel_apply", "gather")
 TRAINING = ("loss", "backward", "reduce", "optimiser")

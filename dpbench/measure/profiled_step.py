@@ -15,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from dpbench.cases.case import Case
 from dpbench.measure.clock import Clock, make_clock
+from dpbench.measure.lane_threads import candidates
 from dpbench.measure.phases import observe_step, reduction_nodes
 from dpbench.measure.sample import settle
 from dpbench.measure.session import Session, open_session
-from dpbench.measure.threads import candidates
 from dpbench.variants.registry import variant_of
 
 _WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 # Calls of the harness are not the variant's. `threading` keeps its threads in a set of weak references; how often it
 # calls that set depends on which thread comes first.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.measure.memory import ready_for_copies, settle_host_memory
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve

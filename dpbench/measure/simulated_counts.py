@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from dpbench.records.counts import Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import Phase, PhaseCounts, Traffic
 from dpbench.records.recording import ON_THREADS, Allocate, Copy, HostCall, HostCallName, Mark, Operator, Recording
 from dpbench.records.recording import RecordedEvent as Event
 

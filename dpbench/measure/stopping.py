@@ -3,7 +3,7 @@
 All ranks get the same numbers, so they stop at the same step without communication.
 
 Neighbouring steps are correlated, so an interval for independent samples is too narrow, and would end the sampling too
-early. The interval here is that of an autocorrelated median (`dpbench/stats/order_statistics.py`).
+early. The interval here is that of an autocorrelated median (`dpbench/stats/intervals.py`).
 
 Measured on 300 simulated series for each row (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of final
 intervals that hold the true median, and the median number of samples. `independent` is the interval for independent
@@ -25,8 +25,8 @@ from statistics import median
 
 import numpy as np
 
+from dpbench.stats.intervals import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
 from dpbench.stats.least_samples import LEAST_S, MOST_S, are_enough
-from dpbench.stats.order_statistics import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
 
 _WINDOW = 5
 _GROWTH = 1.125

@@ -8,7 +8,7 @@ The wall clock stops while this thread waits for a core:
 CPU time would also leave out sleeps, and with them waits for a lane or a device. The kernel counts the nanoseconds in
 which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second field).
 If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away pays for
-it. A gate's coordinator adds the time that living children have taken (`processes/child/forks.py`).
+it. A gate's coordinator adds the time that living children have taken (`jobs/forks.py`).
 
 Time that a hypervisor takes cannot be seen, so it counts too.
 """

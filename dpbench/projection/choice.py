@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.projection.fitted import Fitted
-from dpbench.projection.step_sum import Part, StepSum
+from dpbench.projection.step_sum import Fitted, Part, StepSum
 
 _LEAST_LEAD = 1.01
 """A variant that may be less than one percent slower is a rival."""

@@ -2,7 +2,7 @@
 
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
-from dpbench.projection.described.machine import Machine
+from dpbench.projection.machine import Machine
 
 SINGLE = VariantId(VariantName.SINGLE)
 MATHS = ("default", "float32", "tf32", "bf16")
@@ -12,19 +12,15 @@ IN_LANES = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)
 """The variants whose lanes are counted together, in one process."""
 
 
-class ProjectionError(WrongInputError):
-    """Something cannot be projected. The text is one line: the field, its value and what is allowed."""
-
-
 def check_variant(variant: VariantId) -> None:
-    """Raise ProjectionError if a variant has no projection."""
+    """Raise WrongInputError if a variant has no projection."""
     values = variant.values
     is_known = variant.name in _NAMES and not values
     if variant.name is VariantName.TUNED and variant.former is None and "accumulate" not in values:
         is_known = not values.get("graphs") or bool(values.get("cache_replicas", True))
     if not is_known:
         allowed = ", ".join([*_NAMES, "tuned but for accumulate, and graphs with new replicas"])
-        raise ProjectionError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
+        raise WrongInputError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
 
 
 def lanes_of(variant: VariantId, machine: Machine) -> int:
@@ -41,6 +37,6 @@ def why_not(variant: VariantId, machine: Machine) -> str | None:
 
 
 def check_batch(batch: int, devices: int) -> None:
-    """Raise ProjectionError unless each device gets as many items as the others, and at least one."""
+    """Raise WrongInputError unless each device gets as many items as the others, and at least one."""
     if batch < devices or batch % devices:
-        raise ProjectionError(f"batch: {batch} items on {devices} devices; allowed: a multiple of {devices}")
+        raise WrongInputError(f"batch: {batch} items on {devices} devices; allowed: a multiple of {devices}")

@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from dpbench.projection.described.machine import FLOP_KINDS, HostCost, Kind
-from dpbench.records.counts import Phase
+from dpbench.projection.machine import FLOP_KINDS, HostCost, Kind
+from dpbench.records.count_record import Phase
 from dpbench.records.recording import ON_THREADS, Copy, GradientReady, HostCall, Mark, ModelFacts, Operator, Recording
 
 MAIN = 0

@@ -6,17 +6,57 @@
 
 Weights are hidden by the forward but for their first piece, and gradients by the backward but for their last one. The
 stock wrapper hides neither. Bytes go over the busiest link of their routes, or over NCCL's ring.
+`fitted.toml` has three constants and two errors from published steps.
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.projection.described.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
-from dpbench.projection.fitted import UNFITTED, Fitted
+from dpbench.projection.machine import FLOP_KINDS, Format, HostCost, Kind, Machine
 from dpbench.projection.step_counts import HOME, MAIN, Ends, StepCounts
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
+
+FILE = Path(__file__).with_name("fitted.toml")
+"""Written by ``python -m benchmarks.projection.validate``."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Constants from published steps.
+
+    `speed_float32` and `speed_tf32` multiply the time that peaks and efficiencies give for one device, by format of its
+    products. `beside` is the share by which computation is slower while collectives run beside it. An interval is a
+    time over and times a factor: `step_error` for a step, `ratio_error` for a step over that of one device.
+    """
+
+    speed_float32: float = 1.0
+    speed_tf32: float = 1.0
+    beside: float = 0.0
+    step_error: float = 1.0
+    ratio_error: float = 1.0
+
+    def error_of_ratio(self, schemes: int) -> float:
+        """Return the factor for a ratio of steps of which so many are of a scheme for several devices.
+
+        The errors of two schemes are taken as independent: too few published tables have two.
+        """
+        return float(self.ratio_error ** (schemes**0.5))
+
+
+UNFITTED = Fitted()
+"""The constants without published steps."""
+
+
+@cache
+def fitted() -> Fitted:
+    """Return the committed constants."""
+    return Fitted(**tomllib.loads(FILE.read_text()))
+
 
 MIB = 1024 * 1024
 _AUTOCAST = frozenset({Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL, Kind.NORM, Kind.ELEMENTWISE, Kind.REDUCTION})

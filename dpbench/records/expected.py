@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from pydantic_core import to_json
 
 from dpbench.errors import WrongInputError
-from dpbench.records.counts import CountRecord, diff
+from dpbench.records.count_record import CountRecord, diff
 from dpbench.records.record import Outcome
 from dpbench.text.files import replace_text
 from dpbench.text.outside import read_input
@@ -18,10 +18,6 @@ from dpbench.text.validated import Frozen, what_is_wrong
 
 FOLDER = Path("results/expected")
 UPDATE = "dpbench counts --update"
-
-
-class ExpectedError(WrongInputError):
-    """One line with the file and what is wrong with it."""
 
 
 class Expected(Frozen):
@@ -35,10 +31,10 @@ class Expected(Frozen):
 
 
 def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
-    """Return the file; raise ExpectedError, also if a record has no counts."""
+    """Return the file; raise WrongInputError, also if a record has no counts."""
     for record in records:
         if record.outcome is not Outcome.OK:
-            raise ExpectedError(f"expected: {record.case.id} cannot be recorded: {record.why}")
+            raise WrongInputError(f"expected: {record.case.id} cannot be recorded: {record.why}")
     found = expected_of(records)
     path = path_of(folder, found)
     write(path, found)
@@ -46,7 +42,7 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ExpectedError if the installed torch has no file, so that nothing is counted in vain."""
+    """Raise WrongInputError if the installed torch has no file, so that nothing is counted in vain."""
     versions = installed_versions()
     if versions is not None and not (path := _path(folder, *versions)).exists():
         raise _missing(path)
@@ -61,11 +57,11 @@ def installed_versions() -> tuple[str, str] | None:
 
 
 def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
-    """A line for each difference; raise ExpectedError if no file can be read."""
+    """A line for each difference; raise WrongInputError if no file can be read."""
     failed = [record for record in records if record.outcome is not Outcome.OK]
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
-        raise ExpectedError(f"expected: nothing could be counted: {failed[0].why}")
+        raise WrongInputError(f"expected: nothing could be counted: {failed[0].why}")
     found = expected_of(counted)
     lines = differences(read(path_of(folder, found)).cases, found.cases)
     return lines + [f"{record.case.id}: {record.why}" for record in failed]
@@ -92,32 +88,32 @@ def _path(folder: Path, torch: str, python: str) -> Path:
     return folder / f"torch-{torch}-py{python}.json"
 
 
-def _missing(path: Path) -> ExpectedError:
+def _missing(path: Path) -> WrongInputError:
     there = ", ".join(sorted(file.name for file in path.parent.glob("*.json"))) or "none"
-    return ExpectedError(
+    return WrongInputError(
         f"expected: {path.name} is not in {str(path.parent)!r}; there: {there}; record it by: {UPDATE}"
     )
 
 
 def write(path: Path, expected: Expected) -> None:
-    """Raise ExpectedError if the file cannot be written."""
+    """Raise WrongInputError if the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, to_json(expected.model_dump(by_alias=True), indent=1).decode() + "\n")
     except OSError as error:
-        raise ExpectedError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
+        raise WrongInputError(f"expected: {str(path)!r} cannot be written: {error.strerror}") from error
 
 
 def read(path: Path) -> Expected:
-    """Raise ExpectedError, which names the files that exist if this one does not."""
+    """Raise WrongInputError, which names the files that exist if this one does not."""
     try:
         return Expected.model_validate_json(read_input(path))
     except FileNotFoundError:
         raise _missing(path) from None
     except OSError as error:
-        raise ExpectedError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
+        raise WrongInputError(f"expected: {str(path)!r} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        raise ExpectedError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
+        raise WrongInputError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -9,11 +9,11 @@
     elastic_table.py     elastic runs and their outages
     projection_table.py  projected steps on described machines
     rows.py              records as flat rows: CSV, Parquet, github-action-benchmark
-    vocabulary.py        the names that `list` prints
     progress.py          the progress bar on standard error
     page/                one HTML page with charts
     gate/                the forms of a gate's judgement
-    trace/               a step's timeline as text and as a picture
+    trace_picture.py     a step's timeline as a picture
+    trace_text.py        a step's timeline in words and as JSON
 
 These files do not import torch. The reports of `doctor` and of asv are in their own rooms.
 """

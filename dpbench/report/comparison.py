@@ -15,12 +15,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.analysis.answer import PERCENT_OF, circumstances, headline, place
-from dpbench.analysis.compare import Comparison, Comparisons, Row
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
 from dpbench.analysis.ladder import Ladder, Rung, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
-from dpbench.cases.devices import short_devices
-from dpbench.cases.names import Data
+from dpbench.cases.names import Data, short_devices
 from dpbench.records.record import Outcome
 from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table

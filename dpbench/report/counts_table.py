@@ -11,15 +11,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.analysis.communication import Communication
-from dpbench.analysis.compare import Row
+from dpbench.analysis.compare_variants import Row
 from dpbench.analysis.counted import Value, figures_of
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.records.communication import WARM_UP, Issue, Issues, ScriptJob
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
+from dpbench.records.script_record import WARM_UP, Issue, Issues, ScriptJob
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
 from dpbench.text.quantities import number

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rich.text import Text
 
-from dpbench.analysis.devices import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
+from dpbench.analysis.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, notes_on_missing, over_values
 from dpbench.records.baseline import Figures
 from dpbench.records.readings import DeviceTelemetry

@@ -10,9 +10,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, FaultKind, RunScheme
-from dpbench.elastic.job import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
-from dpbench.elastic.outage import Outage, OutagePart, outages_of, steps_done, steps_kept, steps_per_s
-from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
+from dpbench.elastic.outage import (
+    Outage,
+    OutagePart,
+    is_same_to_the_bit,
+    loss_difference,
+    outages_of,
+    steps_done,
+    steps_kept,
+    steps_per_s,
+)
+from dpbench.elastic.run_files import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.records.record import Outcome
 from dpbench.report.table import NONE, Column, Table, json_of
 from dpbench.text.quantities import number

@@ -7,7 +7,7 @@ from functools import partial
 from rich.text import Text
 
 from dpbench.analysis.over_rounds import OverRounds, notes_on_missing
-from dpbench.analysis.phases import PARTS_OF, PhaseSummary
+from dpbench.analysis.phase_summary import PARTS_OF, PhaseSummary
 from dpbench.report.table import Column, Table, folded
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import number, time_unit

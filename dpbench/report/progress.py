@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from dpbench.processes.runner import Progress
+from dpbench.jobs.sweep import Progress
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import time_left

@@ -10,7 +10,7 @@ from rich.text import Text
 from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import time_unit
 
 SCHEMA = 1

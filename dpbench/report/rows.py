@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from dpbench.analysis.summary import summarise
-from dpbench.cases.devices import format_devices
+from dpbench.cases.names import format_devices
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Environment, Record
 from dpbench.text.outside import one_line

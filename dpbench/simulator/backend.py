@@ -3,18 +3,23 @@
 torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard supports
 one device and no streams, so this file also replaces the C++ functions below `torch.accelerator`, `torch.Stream`,
 `torch.Event` and `torch.nn.parallel`.
+
+torch moves a weight in place if the tensors of both devices are of compatible types. A simulated tensor is a Python
+subclass, so `Module._apply` makes a new parameter for each place of a tied weight. `keeping_ties` ties them again.
 """
 
 import ctypes
-from functools import partial
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from dpbench.simulator import autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
-from dpbench.simulator.ties import serve_modules
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
 # The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
@@ -154,3 +159,43 @@ def _serve_autograd() -> None:
 
     torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
     torch.autograd.Function.apply = classmethod(apply_function)  # type: ignore[assignment,method-assign]
+
+
+Table = dict[str, Any]
+_active = threading.local()
+
+
+def serve_modules() -> None:
+    """Replace `Module._apply`."""
+    nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
+
+
+def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    """`apply`, but a tensor with several places in the module has one new tensor for all of them."""
+
+    @wraps(apply)
+    def tied(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+        if getattr(_active, "is_inside", False):
+            return apply(self, *args, **kwargs)
+        shared = [places for places in _places(self).values() if len(places) > 1]
+        _active.is_inside = True
+        try:
+            result = apply(self, *args, **kwargs)
+        finally:
+            _active.is_inside = False
+        for (table, name), *others in shared:
+            for other_table, other_name in others:
+                other_table[other_name] = table[name]
+        return result
+
+    return tied
+
+
+def _places(root: nn.Module) -> dict[int, list[tuple[Table, str]]]:
+    found: dict[int, list[tuple[Table, str]]] = {}
+    for module in root.modules():
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items() if type(table) is dict else ():
+                if isinstance(tensor, Tensor):
+                    found.setdefault(id(tensor), []).append((table, name))
+    return found

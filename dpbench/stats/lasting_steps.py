@@ -39,15 +39,11 @@ _MEAN_DEVIATION = sqrt(2 / pi)
 _MEDIAN_DEVIATION = 0.6745
 
 
-class NoStepDetectionError(GateError):
-    """asv, which detects the steps, is missing."""
-
-
 def lasting_steps(times_s: Sequence[float], threshold: float) -> list[tuple[int, float, float]]:
     """The first point of each lasting step up by more than the threshold, and the levels before and after it.
 
     The level after it lasts until the next step. The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no
-    step. Raise NoStepDetectionError without asv.
+    step. Raise GateError without asv.
     """
     left_out = max(0, len(times_s) - MOST_POINTS)
     newest_s = list(times_s[left_out:])
@@ -60,7 +56,7 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
     try:
         from asv.step_detect import detect_regressions, solve_potts  # type: ignore[import-untyped]
     except ImportError as error:
-        raise NoStepDetectionError(
+        raise GateError(
             "history: asv, which finds the steps in it, is not installed; "
             "install it by: pip install 'torch-dpbench[suites]'"
         ) from error

@@ -3,13 +3,14 @@
 The bounds are wide enough for any machine, and narrow enough to multiply a few values.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, quoted
 
 _ABOUT_NAMES = ("missing", "extra_forbidden", "unexpected_keyword_argument")  # pydantic's errors without a wrong value
@@ -62,6 +63,18 @@ def nearest(text: object, names: Iterable[str]) -> str:
     """``, did you mean 'tuned'?`` if a name is close to the text, else an empty text."""
     close = get_close_matches(text, [str(name) for name in names], n=1) if isinstance(text, str) else []
     return f", did you mean {close[0]!r}?" if close and close[0] != text else ""
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], fields: Mapping[str, Any], place: Callable[[str], str]) -> Model:
+    """Raises WrongInputError: `place` of the first wrong key, and what is wrong with it."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        key, complaint = explain(model, error)
+        raise WrongInputError(f"{place(key)}: {complaint}") from error
 
 
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline, VariantTrace
 
 STEP_MARK = "step"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.records.recording import Copy, Mark, Operator, Recording
 from dpbench.trace.timeline import Doing, Moved, Row, Span, Timeline
 

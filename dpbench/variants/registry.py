@@ -1,12 +1,58 @@
-"""From a variant's id to its scheme."""
+"""From a variant's id to its scheme: one of dpbench, or the user's callable, in the child that runs it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
 
 from dpbench.cases.variants import OwnName, VariantId
-from dpbench.variants.own import own_variant
-from dpbench.variants.variant import Variant
+from dpbench.variants.variant import Forward, Variant
+from dpbench.workloads.resolve import attempt, current_directory_importable, kind_of, load
+from dpbench.workloads.workload import WorkloadError
+
+_PER_RANK = "__dpbench_per_rank__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def variant(*, per_rank: bool = False) -> Callable[[F], F]:
+    """Mark a callable as a variant.
+
+    With `per_rank` each device has a process, torch.distributed is set up, and `devices` has the one device of the
+    rank. Otherwise one process serves all devices.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _PER_RANK, per_rank)
+        return function
+
+    return mark
+
+
+def own_variant(name: VariantId) -> Variant:
+    """Import the user's callable; raises WorkloadError."""
+    named = f"variants: {str(name)!r}"
+    with current_directory_importable():
+        function = load(named, name.name)
+    if not callable(function):
+        raise WorkloadError(f"{named}: is {kind_of(function)}; a callable with (model, devices) is allowed")
+
+    def wrap(base: nn.Module, devices: Sequence[torch.device]) -> Forward:
+        before = dict(base.named_parameters())
+        with current_directory_importable():
+            scheme = attempt(named, "the call with (model, devices)", lambda: function(base, devices, **name.arguments))
+        if not callable(scheme):
+            what = "what is called with the batch is allowed"
+            raise WorkloadError(f"{named}: returned {kind_of(scheme)}; {what}")
+        if lost := before.keys() - dict(base.named_parameters()).keys():  # so nothing says whether gradients are right
+            what = "a wrapper that leaves the model's parameters in it is allowed"
+            raise WorkloadError(f"{named}: took {len(lost)} parameters out of the model, such as {min(lost)}; {what}")
+        return scheme
+
+    return Variant(wrap, per_rank=bool(getattr(function, _PER_RANK, False)))
 
 
 def variant_of(variant: VariantId) -> Variant:

@@ -3,9 +3,9 @@
 import pytest
 
 from dpbench.analysis.communication import communication
-from dpbench.gate.counts import compare_communication
-from dpbench.records.communication import Issue, Part, RankIssues
-from dpbench.records.counts import Place
+from dpbench.gate.count_sides import compare_communication
+from dpbench.records.count_record import Place
+from dpbench.records.script_record import Issue, Part, RankIssues
 
 
 def issue(kind="all_reduce", part=Part.BACKWARD, line=1, count=1, size=16, *, exposed=False):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.analysis.compare import compare
+from dpbench.analysis.compare_variants import compare
 from dpbench.analysis.ladder import ladders
 from dpbench.cases.plan import Skip
 from tests.records.making import METRICS, case, ok

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.analysis.answer import next_command
 from dpbench.analysis.summary import summarise
-from tests.analysis.test_compare import rounds
+from tests.analysis.test_compare_variants import rounds
 from tests.records.making import case
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from dpbench.analysis.summary import Loss, summarise
 from dpbench.records.record import Outcome
-from dpbench.stats.rounds import Estimate, median_of_rounds
+from dpbench.stats.estimate import Estimate, median_of_rounds
 from tests.records.making import METRICS, case, failed, ok, thin
 
 

@@ -1,6 +1,7 @@
 import pytest
 
-from dpbench.analysis.compare import UnlikeEnvironmentsError, compare
+from dpbench.analysis.compare_variants import compare
+from dpbench.errors import WrongInputError
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Metrics, Record
 from tests.records.making import METRICS, case, ok
@@ -46,7 +47,7 @@ def records(variant: str, *found: Metrics, devices: str = "cuda*2", batch: int =
 def test_a_throttled_record_is_compared_with_no_other_and_both_are_named(other):
     mine = records("tuned", HOT)
     unlike = next(record for record in other if record.metrics is COOL)
-    with pytest.raises(UnlikeEnvironmentsError) as caught:
+    with pytest.raises(WrongInputError) as caught:
         compare([*mine, *(each.model_copy(update={"run": "another"}) for each in other)])
     assert str(caught.value) == (
         f"throttled: {mine[0].case.id} (round 0) was held back by its GPUs' clocks and {unlike.case.id} (round "

@@ -1,7 +1,7 @@
 import pytest
 
-from dpbench.analysis.compare import MOST_ROUNDS, compare, rounds_to_decide
-from dpbench.stats.rounds import Estimate
+from dpbench.analysis.compare_variants import MOST_ROUNDS, compare, rounds_to_decide
+from dpbench.stats.estimate import Estimate
 from tests.records.making import case, ok
 
 

@@ -7,7 +7,7 @@ from asv_runner.benchmarks.mark import SkipNotImplemented
 
 from benchmarks.asv_suite import _case, counters, gpu, host_overhead
 from dpbench.cases.machine_info import Accelerator, MachineInfo
-from dpbench.records.counts import Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import Counts, Phase, PhaseCounts, Traffic
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from tests.records.making import METRICS, case, ok, thin
 

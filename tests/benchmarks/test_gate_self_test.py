@@ -12,12 +12,12 @@ import pytest
 
 from benchmarks import gate_self_test
 from benchmarks.gate_self_test import INJECTED, LOADED, LOOPS, SLOWDOWNS, Setup, Trial, draw_gates, record, result_of
+from dpbench.engine.messages import LockstepJobs, LockstepRounds, SideName
 from dpbench.errors import GateError
 from dpbench.gate import rounds as rounds_module
 from dpbench.gate.history import EQUAL, measured_false_alarms, read_self_tests
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores, Settings
-from dpbench.processes.messages import LockstepJobs, LockstepRounds, SideName
 from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round, noisy, ratio
 from tests.records.making import ENVIRONMENT

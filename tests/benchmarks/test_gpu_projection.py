@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import gpu_projection
 from benchmarks.gpu_projection import Asked, lines_of, main, measured_of
-from dpbench.doctor.machine_file import write_machine_file
+from dpbench.doctor.write_machine import write_machine_file
 from tests.doctor.machines import machine_of
 
 TWO = ["cuda:0", "cuda:1"]

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gpu_steps import CALLS_S, GRAPHS, MACHINE_FILE, PATIENCE, Kind, Plan, steps_of
 from benchmarks.on_gpu import RESERVE_S
-from dpbench.cases.devices import parse_devices
+from dpbench.cases.names import parse_devices
 from dpbench.cases.spec import from_options
 
 ROOT = Path(__file__).parents[2]

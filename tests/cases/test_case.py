@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
-from dpbench.cases.devices import parse_devices
-from dpbench.cases.names import Data, Dtype, Mode
+from dpbench.cases.names import Data, Dtype, Mode, parse_devices
 from dpbench.cases.variants import VariantName
 
 cases = st.builds(

@@ -3,8 +3,8 @@
 import pytest
 
 from dpbench.cases.counted_cases import checked_cases, plan_beside, plan_counts, plan_recording
-from dpbench.cases.plan import PlanError
 from dpbench.cases.spec import Spec
+from dpbench.errors import WrongInputError
 
 SIM2 = ("sim:0", "sim:1")
 CPU2 = ("cpu", "cpu")
@@ -63,7 +63,7 @@ def test_no_case_comes_twice():
     ],
 )
 def test_what_cannot_be_counted_is_named_with_what_can(keys, words):
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(WrongInputError) as caught:
         plan_counts(spec(**keys))
     assert all(word in str(caught.value) for word in words)
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_counted_is_named_with_what_can(keys, words):
 def test_a_recording_is_of_one_case_on_simulated_devices():
     assert places(plan_recording(spec(variants=["naive"]))) == {("naive", SIM2)}
     for keys in ({"variants": ["naive", "tuned"]}, {"variants": ["ddp"]}, {"variants": ["naive"], "batch": [8, 16]}):
-        with pytest.raises(PlanError, match=r"events: .*allowed: one variant"):
+        with pytest.raises(WrongInputError, match=r"events: .*allowed: one variant"):
             plan_recording(spec(**keys))
 
 

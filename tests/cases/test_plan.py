@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import format_devices
 from dpbench.cases.machine_info import Accelerator, MachineInfo
-from dpbench.cases.plan import Plan, PlanError, default_lanes, plan, round_order
+from dpbench.cases.names import format_devices
+from dpbench.cases.plan import Plan, default_lanes, plan, round_order
 from dpbench.cases.spec import from_options
 from dpbench.cases.variants import VariantName
+from dpbench.errors import WrongInputError
 
 
 def machine(
@@ -178,7 +179,7 @@ def test_where_nothing_parallel_runs_there_is_no_yardstick() -> None:
     ],
 )
 def test_what_this_box_cannot_do_is_one_line(here: MachineInfo, options: dict[str, str], line: str) -> None:
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(WrongInputError) as caught:
         planned(here, **options)
     assert str(caught.value) == line
 

@@ -12,9 +12,9 @@ from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_tex
 from dpbench.cases.spec import from_options
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
+from dpbench.cli.list_names import vocabulary_json
 from dpbench.parallel import Policy
 from dpbench.records.record import Record, parse_line, to_line
-from dpbench.report.vocabulary import vocabulary_json
 from tests.cases.test_plan import machine
 from tests.records.making import ok
 

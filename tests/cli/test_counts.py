@@ -7,7 +7,7 @@ import pytest
 from dpbench.cases.counted_cases import checked_cases
 from dpbench.cli import measured as cli_measured
 from dpbench.records import expected
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.old_torch import needs_operations
 from tests.records.making import ENVIRONMENT

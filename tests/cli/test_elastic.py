@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
-from dpbench.processes.other_load import LoadMeter, OtherLoad
+from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.records.record import Outcome
+from tests.engine.conftest import marked_processes
 from tests.hostile.attack import attack
-from tests.processes.conftest import marked_processes
 
 SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-every", 5)
 

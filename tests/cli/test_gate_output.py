@@ -101,7 +101,7 @@ def test_an_unforeseen_error_of_another_command(monkeypatch, capfd, debug):
 
     monkeypatch.setattr(sys, "argv", ["dpbench", "list", *(["--debug"] if debug == "option" else [])])
     monkeypatch.setenv("DPBENCH_DEBUG", "1" if debug == "variable" else "0")
-    monkeypatch.setattr("dpbench.cli.names.vocabulary_text", fail)
+    monkeypatch.setattr("dpbench.cli.list_names.vocabulary_text", fail)
     with pytest.raises(SystemExit) as ended:
         main()
     out, err = capfd.readouterr()

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from tests.cli.repositories import command, environment, git, make_repository
-from tests.processes.conftest import marked_processes, wait_until
+from tests.engine.conftest import marked_processes, wait_until
 
 MARK = "DPBENCH_TEST_MARK"
 AT_LEAST = 1 + 1 + 3  # the gate, the coordinator and its three sides

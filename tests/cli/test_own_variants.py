@@ -10,7 +10,7 @@ from torch import nn
 
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
-from dpbench.processes.count_all import count_all
+from dpbench.jobs.count import count_all
 from dpbench.records.record import Outcome
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.workload import WorkloadError

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.projection.validate import HERE
 from dpbench.cases.variants import VariantId
-from dpbench.processes import project_all
-from dpbench.projection.described.machine_file import machine_names
-from dpbench.projection.fitted import Fitted, fitted
+from dpbench.jobs import project_all
+from dpbench.projection.machine_file import machine_names
 from dpbench.projection.step_counts import AffineCounts
+from dpbench.projection.step_sum import Fitted, fitted
 
 VARIANTS = ("--variants", "single,torch_dp,ddp")
 

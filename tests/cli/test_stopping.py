@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from tests.cli.conftest import ROOT
-from tests.processes.conftest import marked_processes, wait_until
+from tests.engine.conftest import marked_processes, wait_until
 
 SPEC = """
 variants = ["ddp"]

@@ -5,7 +5,7 @@ import torch
 
 from dpbench.doctor.child import measure_machine
 from dpbench.doctor.child.measure_machine import measure
-from dpbench.doctor.machine_file import MeasureRequest
+from dpbench.doctor.write_machine import MeasureRequest
 
 COUNT = torch.cuda.device_count()
 DEVICES = [torch.device("cuda", index) for index in range(COUNT)]

@@ -8,8 +8,8 @@ from dpbench.elastic.elastic_record import (
     EventKind,
     RunScheme,
 )
-from dpbench.elastic.events import merged
 from dpbench.elastic.request import parse_plan
+from dpbench.elastic.run_files import merged
 from dpbench.records.record import Outcome
 
 SETTINGS = ElasticSettings(

@@ -3,10 +3,9 @@
 import pytest
 
 from dpbench.elastic.elastic_record import ElasticSettings, RunScheme
-from dpbench.elastic.outage import outages_of
+from dpbench.elastic.outage import is_same_to_the_bit, loss_difference, outages_of
 from dpbench.elastic.request import elastic_settings
-from dpbench.elastic.run import elastic_job, train_once
-from dpbench.elastic.same_end import is_same_to_the_bit, loss_difference
+from dpbench.elastic.training_runs import elastic_job, train_once
 from dpbench.records.record import Outcome
 
 CHANGES = ("leave@11:1,join@21", "leave@8:0,join@17", "join@9,leave@18:1", "join@6,kill@14:2,leave@23:0")

@@ -7,12 +7,11 @@ import time
 import pytest
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
-from dpbench.elastic.events import read_events
-from dpbench.elastic.job import ElasticJob
 from dpbench.elastic.outage import OutagePart, outages_of
 from dpbench.elastic.request import parse_plan
-from dpbench.processes.process_tree import nothing_left_behind
-from dpbench.processes.start import child_command
+from dpbench.elastic.run_files import ElasticJob, read_events
+from dpbench.engine.process_tree import nothing_left_behind
+from dpbench.engine.start import child_command
 from tests.elastic.making import SETTINGS
 from tests.two_machines import Machine
 

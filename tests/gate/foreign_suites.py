@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from dpbench.cases.case import Case
+from dpbench.engine.launch import launch
+from dpbench.engine.messages import CountJob, Listing, Listings, ListJob, ListJobs
 from dpbench.gate.benchmarks import LISTER
-from dpbench.processes.count_all import run_jobs
-from dpbench.processes.launch import launch
-from dpbench.processes.messages import CountJob, Listing, Listings, ListJob, ListJobs
-from dpbench.records.counts import CountRecord
+from dpbench.jobs.count import run_jobs
+from dpbench.records.count_record import CountRecord
 
 CONFIGURATION = '{"version": 1, "project": "toy", "repo": ".", "benchmark_dir": "suite"}'
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from random import Random
 
+from dpbench.engine.messages import LockstepRound, SideName
 from dpbench.gate.rounds import Contrast, RoundRatio, SuiteRound
 from dpbench.gate.settings import Benchmark, Cores
-from dpbench.processes.messages import LockstepRound, SideName
 from dpbench.records.record import Outcome
 from tests.records.making import ENVIRONMENT
 

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from dpbench.engine.fence import landlock_version
+from dpbench.engine.messages import Listed, Listing
 from dpbench.errors import GateError
 from dpbench.gate import benchmarks
 from dpbench.gate.benchmarks import Benchmarks, choose, choose_benchmarks
-from dpbench.gate.counts import settled
+from dpbench.gate.count_sides import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import BorrowedBenchmark, Cores, Selection, Settings, load_settings
 from dpbench.gate.sides import Sides
-from dpbench.processes.fence import landlock_version
-from dpbench.processes.messages import Listed, Listing
 from tests.cli.repositories import command, commit, edited, environment, git
 from tests.gate.borrowed_suites import make_project
 

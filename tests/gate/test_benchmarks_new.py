@@ -2,6 +2,7 @@
 
 import pytest
 
+from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.errors import GateError
 from dpbench.gate import tier0_cases
 from dpbench.gate.benchmarks import binds, comparable
@@ -9,13 +10,12 @@ from dpbench.gate.judgement import Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark
-from dpbench.processes.messages import CountJobs, CountRecords
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
-from dpbench.report.gate.tables import reliability
+from dpbench.report.gate.verdict_tables import reliability
 from tests.cli.repositories import git
 from tests.fakes import ended
-from tests.gate.test_counts import CASE, record
+from tests.gate.test_count_sides import CASE, record
 
 OWN, SECOND = "def step(): ...\n", "def step(): ...\ndef second(): ...\n"
 UNTIMED = "no time was measured, and no counter is worse"

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dpbench.cases.case import Case
+from dpbench.engine.messages import CountJob, CountJobs, CountRecords
 from dpbench.gate.causes import MOST_CAUSES, blames_of, causes, find_blames
 from dpbench.gate.counters import kind_of
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.sides import Sides
-from dpbench.processes.messages import CountJob, CountJobs, CountRecords
-from dpbench.records.counts import CountRecord, Counts, Detail, Phase, PhaseCounts, Place
+from dpbench.records.count_record import CountRecord, Counts, Detail, Phase, PhaseCounts, Place
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.records.making import ENVIRONMENT

@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks.communication_plants import SCRIPTS, STEPS, plants, repeated
 from dpbench.analysis.communication import communication
-from dpbench.gate.counts import compare_communication
-from dpbench.processes.count_scripts import count_scripts
-from dpbench.records.communication import ScriptJob
+from dpbench.gate.count_sides import compare_communication
+from dpbench.jobs.count import count_scripts
+from dpbench.records.script_record import ScriptJob
 from tests.old_torch import needs_operations
 
 pytestmark = needs_operations

@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code
-from dpbench.gate.counts import compare_records
+from dpbench.gate.count_sides import compare_records
 from dpbench.gate.settings import Tolerances
 from dpbench.gate.tier0_cases import counted_cases, job_of
 from dpbench.gate.verdict import with_tolerances
-from dpbench.processes.count_all import run_jobs
+from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
 
 CASES = counted_cases([], of_the_wrapper=True)

@@ -10,10 +10,10 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
-from dpbench.gate.counts import Records, compare_records, count_folders
+from dpbench.engine.launch import launch
+from dpbench.gate.count_sides import Records, compare_records, count_folders
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.tier0_cases import CPU, SIMULATED, choice_case, gate_cases, growth_cases, name_of, plain_cases
-from dpbench.processes.launch import launch
 from tests.simulated import needs_simulator
 
 WRAPPER = Path("dpbench/parallel")

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code
-from dpbench.gate.counts import changes
+from dpbench.engine.messages import CountJob
+from dpbench.gate.count_sides import changes
 from dpbench.gate.tier0_cases import CPU, _case
-from dpbench.processes.count_all import run_jobs
-from dpbench.processes.messages import CountJob
+from dpbench.jobs.count import run_jobs
 
 
 def when(condition):

@@ -2,13 +2,13 @@
 
 import pytest
 
+from dpbench.engine.messages import Listed, Listing
 from dpbench.gate.benchmarks import choose
-from dpbench.gate.counts import settled
+from dpbench.gate.count_sides import settled
 from dpbench.gate.judgement import CounterChange
 from dpbench.gate.settings import Selection
+from dpbench.jobs.count import LIMIT_S
 from dpbench.measure.borrowed.lent import PEAK_UNIT
-from dpbench.processes.count_all import LIMIT_S
-from dpbench.processes.messages import Listed, Listing
 from dpbench.records.record import Outcome
 from tests.gate.foreign_suites import counted, listed, refused, write_suite
 

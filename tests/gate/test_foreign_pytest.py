@@ -2,9 +2,9 @@
 
 import pytest
 
+from dpbench.engine.messages import LockstepJob, LockstepJobs, Side, SideName
+from dpbench.jobs.lockstep_child import respond
 from dpbench.measure.borrowed import pytest_suite  # noqa: F401  # in a fork, pytest's rewriting of it may fail
-from dpbench.processes.child.lockstep import respond
-from dpbench.processes.messages import LockstepJob, LockstepJobs, Side, SideName
 from dpbench.records.record import Outcome
 from tests.gate.foreign_suites import case_of, counted, listed, refused, write_suite
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code, plants
-from dpbench.gate.counts import compare_records
+from dpbench.gate.count_sides import compare_records
 from dpbench.gate.tier0_cases import counted_cases, job_of
-from dpbench.processes.count_all import run_jobs
+from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
 
 COUNTED = {plant.name: plant for plant in plants() if plant.cases}

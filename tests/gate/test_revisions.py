@@ -11,7 +11,7 @@ from dpbench.errors import GateError
 from dpbench.gate.revisions import Repository, gate_folder
 from dpbench.report.gate.forms import gate_markdown
 from dpbench.report.gate.per_benchmark import gate_junit
-from dpbench.report.gate.tables import revision
+from dpbench.report.gate.verdict_tables import revision
 from tests.cli.repositories import git
 from tests.report.gate.making_gate import judged
 

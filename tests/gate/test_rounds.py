@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dpbench.engine.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
 from dpbench.errors import GateError
 from dpbench.gate import rounds as rounds_module
 from dpbench.gate.rounds import LOCKSTEP, RoundRatio, quietest_core, ratio_of, take_round
 from dpbench.gate.settings import Cores
 from dpbench.gate.sides import Sides
-from dpbench.processes.messages import LockstepJobs, LockstepRound, LockstepRounds, Side, SideName, Timed
 from dpbench.records.record import Outcome
 from tests.fakes import ended
 from tests.gate.making_rounds import benchmark, lockstep_round

@@ -8,6 +8,7 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype, Mode
 from dpbench.cases.variants import VariantName
+from dpbench.engine.messages import Timed
 from dpbench.gate.judgement import Accepted
 from dpbench.gate.settings import (
     DEFAULT_BENCHMARKS,
@@ -21,7 +22,6 @@ from dpbench.gate.settings import (
     parse_share,
     settings_file,
 )
-from dpbench.processes.messages import Timed
 from tests.cli.repositories import git
 
 FULL = """

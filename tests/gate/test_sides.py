@@ -1,16 +1,16 @@
-"""What is in a commit's folder, and the launcher that refuses a change of it. The attacks are in tests/processes."""
+"""What is in a commit's folder, and the launcher that refuses a change of it. The attacks are in tests/jobs."""
 
 import contextlib
 import os
 
 import pytest
 
+from dpbench.engine.fence import SCRATCH, landlock_version
+from dpbench.engine.launch import launch
 from dpbench.errors import GateError
 from dpbench.gate import prepare as prepare_module
 from dpbench.gate.prepare import fence_notes
 from dpbench.gate.sides import compile_sides, contents, first_change, guarded
-from dpbench.processes.fence import SCRATCH, landlock_version
-from dpbench.processes.launch import launch
 from tests.fakes import ended
 
 CHANGES = {

@@ -11,6 +11,7 @@ from scipy import stats
 
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
+from dpbench.gate.time_sides import measure_times
 from dpbench.gate.time_verdict import (
     ALARM_SHARES,
     FIRST_ANALYSIS,
@@ -24,7 +25,6 @@ from dpbench.gate.time_verdict import (
     risks_for,
     twin_alarms,
 )
-from dpbench.gate.times import measure_times
 from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of, rounds_with
 
 ALARM_RISK = 0.002

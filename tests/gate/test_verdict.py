@@ -5,20 +5,20 @@ from datetime import date
 import pytest
 
 from dpbench.cases.names import Mode
-from dpbench.gate import prepare, sides, times
+from dpbench.engine.messages import CountJobs, CountRecords
+from dpbench.gate import prepare, sides, time_sides
 from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark, Settings, Tolerances
-from dpbench.gate.times import Times
+from dpbench.gate.time_sides import Times
 from dpbench.gate.verdict import apply_accepted, overall_verdict, timed_by, with_trades
 from dpbench.gate.words import headline
-from dpbench.processes.messages import CountJobs, CountRecords
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.cli.repositories import git
 from tests.fakes import ended
-from tests.gate.test_counts import CASE
+from tests.gate.test_count_sides import CASE
 from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import counter, drift, judged, time, unmeasured
 
@@ -416,7 +416,7 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path,
     monkeypatch.setattr(prepare, "read_settings", lambda *_: settings)
     monkeypatch.setattr(prepare, "wait_for_quiet", lambda *_: wanting)
     monkeypatch.setattr(sides, "compile_sides", lambda *_: None)
-    monkeypatch.setattr(times, "measure_times", lambda *_, **__: Times((timed("a", high),)))
+    monkeypatch.setattr(time_sides, "measure_times", lambda *_, **__: Times((timed("a", high),)))
     found = run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
     assert found.verdict == verdict
     assert ("too busy for times" in found.why) == (verdict == "undecided")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpbench.engine.launch import launch
 from dpbench.gate.rounds import take_round
 from dpbench.gate.settings import Benchmark
 from dpbench.gate.sides import Sides
@@ -13,7 +14,6 @@ from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
-from dpbench.processes.launch import launch
 from dpbench.records.readings import TELEMETRY
 from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
 

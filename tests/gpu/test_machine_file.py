@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dpbench.doctor.child.measure_machine import measure
-from dpbench.doctor.machine_file import MeasureRequest, write_machine_file
-from dpbench.projection.described.machine_file import load_machine
+from dpbench.doctor.write_machine import MeasureRequest, write_machine_file
+from dpbench.projection.machine_file import load_machine
 from tests.gpu.device import needs_streams, skip_without_gpu
 
 pytestmark = pytest.mark.gpu

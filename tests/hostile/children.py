@@ -1,7 +1,7 @@
 """Fake children: every request that the parent sends is answered at once, without a process.
 
 Jobs go through `RoundProcesses.launch`, which is replaced. Other requests go through
-`dpbench.processes.launch.launch`. Its two parts that start and await a process are replaced, so the rest, such as
+`dpbench.engine.launch.launch`. Its two parts that start and await a process are replaced, so the rest, such as
 reading the pipes, is real.
 """
 
@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.doctor.findings import Findings, ok
-from dpbench.processes import launch
-from dpbench.processes.launch import Exit
-from dpbench.processes.messages import CountJobs, CountRecords, Job, ProbeRequest
-from dpbench.processes.rounds import RoundProcesses
+from dpbench.engine import launch
+from dpbench.engine.launch import Exit
+from dpbench.engine.messages import CountJobs, CountRecords, Job, ProbeRequest
+from dpbench.jobs.round import RoundProcesses
 from dpbench.records import expected
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.fakes import ended, ok_record
 from tests.records.making import ENVIRONMENT
@@ -55,8 +55,8 @@ def examine(_: str) -> str:
 
 
 CHILDREN: dict[str, Callable[[str], str]] = {
-    "dpbench.processes.child.probe": probe,
-    "dpbench.processes.child.count": count,
+    "dpbench.jobs.probe_child": probe,
+    "dpbench.jobs.count_child": count,
     "dpbench.doctor.child.examine": examine,
 }
 """By module, the child's response to the text on its stdin. A child that is not here ends without a response."""

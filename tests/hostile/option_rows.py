@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from re import escape
 
-from dpbench.cases.devices import MAX_LANES
+from dpbench.cases.names import MAX_LANES
 from tests.hostile.attack import Files, Row
 from tests.hostile.files import gate_files, record_line
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.cli.conftest import dpbench  # noqa: F401  # a fixture
 from tests.cli.repositories import git
+from tests.engine.conftest import wait_until
 from tests.hostile.attack import assert_unharmed, call, control_characters, new_folder, one_line
 from tests.hostile.files import gate_files
 from tests.hostile.test_interrupts import start  # noqa: F401  # a fixture
-from tests.processes.conftest import wait_until
 
 FACTORIES = """
 import ctypes, os, sys
@@ -25,7 +25,7 @@ class Breaking(nn.Linear):
         super().__init__(3, 2)
         self.act = act
     def forward(self, x):
-        if "dpbench.processes.child.round" in sys.argv[0].replace("/", "."):  # not yet while it is checked
+        if "dpbench.jobs.round_child" in sys.argv[0].replace("/", "."):  # not yet while it is checked
             self.act()
         return super().forward(x)
 

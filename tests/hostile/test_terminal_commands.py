@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 
 from dpbench.cases.machine_info import Accelerator, MachineInfo
-from dpbench.doctor.report import doctor_text
-from dpbench.processes.runner import Progress
+from dpbench.doctor.health import doctor_text
+from dpbench.jobs.sweep import Progress
 from dpbench.report.progress import progress_bar
 from tests.records.making import case, failed
 

@@ -1,4 +1,4 @@
-"""Python calls of a step. For simulated devices and ranks see tests/processes/test_counting.py."""
+"""Python calls of a step. For simulated devices and ranks see tests/jobs/test_count.py."""
 
 import gc
 
@@ -9,7 +9,7 @@ from dpbench.cases.case import Case
 from dpbench.measure import count_step
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.session import Session
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
 

@@ -4,9 +4,9 @@ from dataclasses import astuple
 
 import pynvml
 import pytest
+import torch
 
 from dpbench.cases.host import commit_of
-from dpbench.measure import environment
 from dpbench.measure.environment import read_environment
 from dpbench.measure.gpu.facts import GpuFacts, read_gpu_facts
 from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
@@ -57,7 +57,7 @@ def test_without_a_driver_all_facts_are_none(monkeypatch):
 def test_the_environment_of_this_process():
     found = read_environment()
     assert found.gil is (not hasattr(sys, "_is_gil_enabled") or sys._is_gil_enabled())
-    assert (found.python, found.torch) == (sys.version.split()[0], environment.torch.__version__)
+    assert (found.python, found.torch) == (sys.version.split()[0], torch.__version__)
     assert found.cores >= 1
     assert found.affinity
 

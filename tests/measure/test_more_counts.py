@@ -9,7 +9,7 @@ import torch
 from dpbench.measure.counted import uses
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.counted.more_steps import count_more_steps
-from dpbench.records.counts import MoreSteps, Phase
+from dpbench.records.count_record import MoreSteps, Phase
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.measure.session import device_of
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 
 def leaf():

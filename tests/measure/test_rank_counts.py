@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks
-from dpbench.records.counts import Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import Phase, PhaseCounts, Traffic
 
 
 def test_operators_and_flops_are_counted_by_phase_in_the_backward_too():

@@ -7,7 +7,7 @@ import torch
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data
 from dpbench.measure.session import RankPlacement, Session, micro_batches_of, open_session, share_of
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import Batch

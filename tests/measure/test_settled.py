@@ -11,6 +11,8 @@ from torch import nn
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
+from dpbench.engine.messages import LockstepJob, Side, SideName
+from dpbench.jobs.lockstep_child import _side_by_side
 from dpbench.measure import profiled_step
 from dpbench.measure.measurement import measure
 from dpbench.measure.ranks.team import Team
@@ -18,8 +20,6 @@ from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
 from dpbench.measure.stopping import NotSettledError
 from dpbench.parallel import DataParallel, Policy
-from dpbench.processes.child.lockstep import _side_by_side
-from dpbench.processes.messages import LockstepJob, Side, SideName
 from dpbench.variants import variant
 from dpbench.variants.variant import TUNED, Variant
 from tests.parallel.conftest import _without_forward_ad  # noqa: F401  # a test of this process may have used it
@@ -79,7 +79,7 @@ def test_no_profiled_step_is_a_trial(monkeypatch):
 
 @pytest.mark.usefixtures("late")
 def test_no_block_of_a_gate_is_a_trial(monkeypatch):
-    monkeypatch.setattr("dpbench.processes.child.lockstep_side.use_folder", lambda _: None)
+    monkeypatch.setattr("dpbench.jobs.lockstep_side.use_folder", lambda _: None)
     side = Side(folder=str(Path(__file__).parents[2]))
     job = LockstepJob(
         benchmark="b",

@@ -1,7 +1,7 @@
 """Counters of a recording of simulated devices."""
 
 from dpbench.measure.simulated_counts import count_phase, counts_by_phase, events_by_phase
-from dpbench.records.counts import Phase, Traffic
+from dpbench.records.count_record import Phase, Traffic
 from dpbench.records.recording import Allocate, Copy, Mark, Operator, Recording
 
 BEFORE = Operator(id=1, name="aten.mm.default", device=0, stream=0)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.measure.counted.thread_work import ThreadWork
+from dpbench.measure.counted.host_work import ThreadWork
 from dpbench.measure.pinned import pinned
 from dpbench.parallel import DataParallel
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 
 NOTHING = dict.fromkeys(("threads_started", "threading_calls", "thread_python_calls", "waits"), 0)
 
@@ -116,8 +116,8 @@ def test_the_default_dispatch_chooses_the_given_way(way):
 
 
 START = """
-import dpbench.processes.messages
-from dpbench.measure.counted.start import count_start
+import dpbench.engine.messages
+from dpbench.measure.counted.wrapper_start import count_start
 import {loaded}
 found = count_start()
 assert found == {{**found, "start.modules": 0}}, found

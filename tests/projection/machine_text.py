@@ -1,6 +1,6 @@
 """A user's machine file with all its parts inline."""
 
-from dpbench.projection.described.machine import HostCost, Kind
+from dpbench.projection.machine import HostCost, Kind
 
 
 def quantity(low: float, unit: str, mid: float | None = None, high: float | None = None, source: str = "x") -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpbench.projection.described.machine import (
+from dpbench.projection.machine import (
     Device,
     Efficiency,
     Host,

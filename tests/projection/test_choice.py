@@ -4,8 +4,7 @@ import pytest
 
 from dpbench.cases.variants import VariantId
 from dpbench.projection.choice import advice, memory_notes, ratio_of, rests_on, rows_of, words_of
-from dpbench.projection.fitted import Fitted
-from dpbench.projection.step_sum import Part, StepSum
+from dpbench.projection.step_sum import Fitted, Part, StepSum
 
 SINGLE, STOCK, TUNED, DDP = map(VariantId, ("single", "torch_dp", "tuned", "ddp"))
 SURE, UNSURE = Fitted(step_error=1.3, ratio_error=1.01), Fitted(step_error=1.3, ratio_error=1.2)

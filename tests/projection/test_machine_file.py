@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import ExitCode, WrongInputError
-from dpbench.projection.described.machine import HostCost, Kind, Machine
-from dpbench.projection.described.machine_file import load_machine, machine_names
+from dpbench.projection.machine import HostCost, Kind, Machine
+from dpbench.projection.machine_file import load_machine, machine_names
 from tests.projection.machine_text import INLINE, quantity
 
 

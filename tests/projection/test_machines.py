@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dpbench.projection.described.machine import HostCost, Machine, Quantity, Table
-from dpbench.projection.described.machine_file import load_machine, machine_names
-from dpbench.projection.fitted import FILE
+from dpbench.projection.machine import HostCost, Machine, Quantity, Table
+from dpbench.projection.machine_file import load_machine, machine_names
+from dpbench.projection.step_sum import FILE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dpbench" / "machines"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.projection.described.machine import Kind
+from dpbench.projection.machine import Kind
 from dpbench.projection.step_counts import AffineCounts, StepCounts, bytes_by_link, count_step, kind_of, merge
 from dpbench.records.recording import GradientReady, HostCall, HostCallName, Mark, ModelFacts, Recording
 from tests.projection.small_machine import copy, operator

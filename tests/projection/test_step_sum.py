@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dpbench.cases.variants import VariantId
-from dpbench.projection.described.machine import HostCost
-from dpbench.projection.fitted import Fitted
+from dpbench.projection.machine import HostCost
 from dpbench.projection.step_counts import StepCounts
-from dpbench.projection.step_sum import MIB, Part, Setting, sum_step
+from dpbench.projection.step_sum import MIB, Fitted, Part, Setting, sum_step
 from dpbench.records.recording import ModelFacts
 from tests.projection.small_machine import about, machine
 

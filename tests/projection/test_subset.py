@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks.projection.subset import first_devices
-from dpbench.projection.described.machine_file import MachineFileError, load_machine
+from dpbench.errors import WrongInputError
+from dpbench.projection.machine_file import load_machine
 
 
 def test_all_devices_are_the_machine_itself():
@@ -61,6 +62,6 @@ def test_one_device_has_no_ring_and_no_constants_of_nccl():
     ],
 )
 def test_an_impossible_count_is_one_line(name, count, line):
-    with pytest.raises(MachineFileError) as raised:
+    with pytest.raises(WrongInputError) as raised:
         first_devices(load_machine(name), count)
     assert str(raised.value) == line

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.projection.described.machine import Link, Quantity
-from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.described.topology import Layout, links_of, routes_of
+from dpbench.projection.machine import Link, Quantity
+from dpbench.projection.machine_file import load_machine
+from dpbench.projection.topology import Layout, links_of, routes_of
 
 RATE = Quantity(unit="GB/s", low=1, mid=2, high=3, source="read")
 SINGLE = Link(bandwidth=RATE, latency=Quantity(unit="us", low=4, mid=5, high=6, source="read"))

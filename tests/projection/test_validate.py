@@ -11,10 +11,9 @@ from benchmarks.projection.outcomes import claimed, outcomes_of, totals_of
 from benchmarks.projection.published import as_published
 from benchmarks.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
 from benchmarks.projection.validate import PAGE, counts_file, counts_of, fitted_text
-from dpbench.projection.described.machine_file import load_machine
-from dpbench.projection.fitted import FILE, Fitted, fitted
+from dpbench.projection.machine_file import load_machine
 from dpbench.projection.step_counts import StepCounts
-from dpbench.projection.step_sum import Part
+from dpbench.projection.step_sum import FILE, Fitted, Part, fitted
 from dpbench.records.recording import ModelFacts
 
 FILES = sorted(ROWS.glob("*.toml"))

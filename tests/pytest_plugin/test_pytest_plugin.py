@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dpbench.records.baseline import BaselineError, Figures, from_json, to_json
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]

@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.analysis.threshold import growth_over
 from dpbench.records.baseline import Figures
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]

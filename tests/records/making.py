@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import parse_devices
+from dpbench.cases.names import parse_devices
 from dpbench.cases.variants import VariantId
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
-from dpbench.records.expected import ExpectedError, check_counts, differences, update_counts
+from dpbench.errors import WrongInputError
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.records.expected import check_counts, differences, update_counts
 from dpbench.records.record import Outcome
 from tests.records.making import ENVIRONMENT
 
@@ -55,21 +56,21 @@ def test_a_case_that_failed_is_told_and_never_recorded(tmp_path):
     *changes, last = check_counts(tmp_path, [record(operators=4), failed()])
     assert last == f"{failed().case.id}: crashed: killed by SIGSEGV"
     assert len(changes) == 1
-    with pytest.raises(ExpectedError, match="cannot be recorded: crashed: killed by SIGSEGV"):
+    with pytest.raises(WrongInputError, match="cannot be recorded: crashed: killed by SIGSEGV"):
         update_counts(tmp_path, [record(), failed()])
-    with pytest.raises(ExpectedError, match="nothing could be counted: crashed"):
+    with pytest.raises(WrongInputError, match="nothing could be counted: crashed"):
         check_counts(tmp_path, [failed()])
 
 
 def test_without_a_file_for_this_torch_and_python_those_that_are_there_are_named(tmp_path):
     update_counts(tmp_path, [record(torch="2.12.1")])
     with pytest.raises(
-        ExpectedError, match=r"torch-2\.13\.0-py3\.11\.json .*there: torch-2\.12\.1-py3\.11\.json; .*--update"
+        WrongInputError, match=r"torch-2\.13\.0-py3\.11\.json .*there: torch-2\.12\.1-py3\.11\.json; .*--update"
     ):
         check_counts(tmp_path, [record()])
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExpectedError, match="cannot be written"):
+    with pytest.raises(WrongInputError, match="cannot be written"):
         update_counts(tmp_path / "file", [record()])

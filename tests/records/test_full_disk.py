@@ -36,7 +36,7 @@ REPLACER = """
 import sys
 from pathlib import Path
 from dpbench.records import expected
-from dpbench.records.expected import Expected, ExpectedError
+from dpbench.records.expected import Expected, WrongInputError
 from dpbench.records.recording import Mark, Recording
 folder = Path(sys.argv[1])
 path, events = folder / "counts.json", folder / "events.jsonl"
@@ -45,7 +45,7 @@ events.write_text("old")
 found = Expected(torch="2", python="3", cases={str(i): {"operators": i} for i in range(3000)})
 try:
     expected.write(path, found)
-except ExpectedError as error:
+except WrongInputError as error:
     print(error)
 try:
     Recording(devices=1, events=[Mark(id=i, name="forward") for i in range(3000)]).write(events)

@@ -6,8 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from dpbench.analysis.answer import headline, load_warning, place
-from dpbench.analysis.compare import compare
-from dpbench.analysis.phases import Saving
+from dpbench.analysis.compare_variants import compare
+from dpbench.analysis.phase_summary import Saving
 from dpbench.cases.plan import Skip
 from dpbench.records.readings import Reading
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text

@@ -2,7 +2,7 @@
 
 from markdown_it import MarkdownIt
 
-from dpbench.analysis.compare import compare
+from dpbench.analysis.compare_variants import compare
 from dpbench.report.comparison import comparisons_markdown
 from dpbench.report.markdown import MAX_CHARACTERS
 from tests.records.making import case, failed, ok

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from dpbench.analysis.compare import compare
+from dpbench.analysis.compare_variants import compare
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.table import Bar, Column, Table, bar_text
 from tests.records.making import case, failed, ok

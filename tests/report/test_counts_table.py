@@ -1,9 +1,9 @@
 """Counts as tables and as JSON."""
 
-from dpbench.analysis.compare import compare
+from dpbench.analysis.compare_variants import compare
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
-from dpbench.records.counts import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Environment, Outcome
 from dpbench.report.comparison import comparisons_json
 from dpbench.report.counts_table import counts_json, counts_text

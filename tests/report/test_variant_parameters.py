@@ -1,12 +1,12 @@
 """Tables show a variant's brackets; rich would take them for its own markup."""
 
-from dpbench.analysis.compare import compare
+from dpbench.analysis.compare_variants import compare
 from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS
 from dpbench.cases.variants import VariantId
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts
+from dpbench.cli.list_names import vocabulary_json, vocabulary_text
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.counts_table import counts_text
-from dpbench.report.vocabulary import vocabulary_json, vocabulary_text
 from tests.records.making import ENVIRONMENT, case, ok
 from tests.report.snapshots import printed
 

@@ -15,7 +15,7 @@ STEP = """
 import json, sys
 from dataclasses import asdict
 from dpbench.measure.count_step import count
-from dpbench.processes.child.ranks import connector
+from dpbench.jobs.ranks import connector
 from dpbench.simulator import simulate
 from dpbench.cases.case import Case
 

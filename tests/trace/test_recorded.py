@@ -3,9 +3,8 @@
 import pytest
 
 from dpbench.trace.critical import idle_shares, path_in_words
-from dpbench.trace.perfetto import perfetto
 from dpbench.trace.recorded import recorded_trace, shortest_step
-from dpbench.trace.timeline import Doing, Moved, Source, Trace
+from dpbench.trace.timeline import Doing, Moved, Source, Trace, perfetto
 from tests.trace.trace_events import faults
 
 T = 4.6e12

@@ -1,1 +1,1 @@
-"""Only these files import torch and NVML; host.py does not."""
+"""Only these files import torch and NVML; host_findings.py does not."""

@@ -9,11 +9,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dpbench.doctor.child.host import examine_host
+from dpbench.doctor.child.host_findings import examine_host
 from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
-from dpbench.processes.child.probe import first_line, read_accelerators
-from dpbench.processes.child.process import answer
+from dpbench.engine.child import answer
+from dpbench.jobs.probe_child import first_line, read_accelerators
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ def _links() -> list[Finding]:
     devices = _devices()
     if len(devices) < 2:
         return []
-    from dpbench.doctor.child.links import QUEUES, examine_connections, examine_links, examine_route
+    from dpbench.doctor.child.gpu_links import QUEUES, examine_connections, examine_links, examine_route
 
     queues = [examine_connections(len(devices), os.environ.get(QUEUES))] if devices[0].type == "cuda" else []
     return [*examine_links(devices), *examine_route(devices), *queues]

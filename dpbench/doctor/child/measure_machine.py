@@ -16,11 +16,11 @@ import psutil
 import torch
 
 from dpbench.cases.host import cpu_model
-from dpbench.doctor.machine_file import Measured, MeasureRequest
+from dpbench.doctor.write_machine import Measured, MeasureRequest
+from dpbench.engine.child import answer
+from dpbench.jobs.probe_child import first_line, read_accelerators
 from dpbench.measure.clock import make_clock
 from dpbench.measure.gpu.facts import read_gpu_facts, uuids_of
-from dpbench.processes.child.probe import first_line, read_accelerators
-from dpbench.processes.child.process import answer
 
 SIZE_BYTES = 256 << 20
 _MOST, _LEAST = 20, 3

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.elastic.elastic_record import EventKind
-from dpbench.elastic.events import EventLog
-from dpbench.elastic.job import (
+from dpbench.elastic.run_files import (
     AGENT_VARIABLE,
     HEARTBEAT_S,
     JOB_VARIABLE,
     LAST_CALL_S,
     MOST_LATE_HEARTBEATS,
     ElasticJob,
+    EventLog,
 )
-from dpbench.processes.process_tree import die_with_parent
-from dpbench.processes.start import child_command
+from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5

@@ -21,9 +21,9 @@ elastic/agent/server/api.py):
 - Ranks follow the agents' addresses and process ids (`_mark_rendezvous_complete`), so a rank is another agent's after
   a change.
 
-So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `job.py` has 6 s and 3 s
-instead. A last call that is shorter than the stopping of workers would close the round too early, and every agent would
-restart again.
+So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `run_files.py` has 6 s and 3
+s instead. A last call that is shorter than the stopping of workers would close the round too early, and every agent
+would restart again.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from pathlib import Path
 
 from dpbench.elastic.child.agent import run_agent
 from dpbench.elastic.elastic_record import FaultKind
-from dpbench.elastic.job import ElasticJob, fault_file
-from dpbench.processes.child.process import loading, run_and_exit
-from dpbench.processes.process_tree import die_with_parent
+from dpbench.elastic.run_files import ElasticJob, fault_file
+from dpbench.engine.child import loading, run_and_exit
+from dpbench.engine.process_tree import die_with_parent
 
 _HOST = "127.0.0.1"
 _LOOK_EVERY_S = 0.02

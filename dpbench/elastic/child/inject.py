@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 
 from dpbench.elastic.elastic_record import EventKind, FaultKind, PlannedFault
-from dpbench.elastic.events import EventLog
-from dpbench.elastic.job import fault_file
+from dpbench.elastic.run_files import EventLog, fault_file
 
 _SPARE_BYTES = 1 << 26
 _PAGE_BYTES = resource.getpagesize()

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from dpbench.elastic.elastic_record import EventKind, RunScheme
-from dpbench.elastic.events import EventLog
-from dpbench.elastic.job import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJob, read_job
-from dpbench.processes.child.process import leave, loading
-from dpbench.processes.process_tree import die_with_parent
+from dpbench.elastic.run_files import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJob, EventLog, read_job
+from dpbench.engine.child import leave, loading
+from dpbench.engine.process_tree import die_with_parent
 
 began_ns = time.monotonic_ns()
 with loading():

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.measure.counted.uses import count_use
-from dpbench.records.counts import ABSENT
+from dpbench.records.count_record import ABSENT
 
 _LANES, _ITEMS, _FEW, _SHARES = 6, 13, 4, (1, 2, 1)
 

@@ -33,7 +33,7 @@ from itertools import combinations
 from typing import TypeGuard
 
 from dpbench.measure.simulated_counts import events_by_phase, turns_of
-from dpbench.records.counts import Dependencies, Phase
+from dpbench.records.count_record import Dependencies, Phase
 from dpbench.records.recording import ON_THREADS, Copy, Operator, Recording
 from dpbench.records.recording import RecordedEvent as Event
 

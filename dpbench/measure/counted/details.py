@@ -12,7 +12,7 @@ from types import FrameType
 
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.simulated_counts import events_by_phase, link_of
-from dpbench.records.counts import LONGEST_TEXT, MOST_DETAILS, Detail, Phase, Place
+from dpbench.records.count_record import LONGEST_TEXT, MOST_DETAILS, Detail, Phase, Place
 from dpbench.records.recording import Copy, HostCall, Operator, RecordedEvent, Recording
 
 _WRAPPER = "dpbench.parallel"

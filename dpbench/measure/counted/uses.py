@@ -23,7 +23,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
 _LANES, _ITEMS, _FEATURES = 4, 8, 16

@@ -39,8 +39,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dpbench.measure.counted.details import place_of
-from dpbench.records.communication import Issue, Part, RankIssues
-from dpbench.records.counts import Place
+from dpbench.records.count_record import Place
+from dpbench.records.script_record import Issue, Part, RankIssues
 
 _OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "allreduce_": ("all_reduce", "allreduce", c10d.AllreduceOptions),

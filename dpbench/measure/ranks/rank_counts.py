@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from dpbench.records.counts import Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import Counts, Phase, PhaseCounts, Traffic
 
 
 @dataclass

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
 from dpbench.gate.words import acceptance, headline
-from dpbench.report.gate.counters import counter_groups
-from dpbench.report.gate.tables import (
+from dpbench.report.gate.changed_counters import counter_groups
+from dpbench.report.gate.verdict_tables import (
     acceptances,
     circumstances,
     counters_table,

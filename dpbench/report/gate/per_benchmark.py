@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 
 from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement, Verdict
 from dpbench.gate.words import acceptance, count, direction, headline
-from dpbench.report.gate.counters import cause_lines, counter_groups, worst_first
-from dpbench.report.gate.tables import (
+from dpbench.report.gate.changed_counters import cause_lines, counter_groups, worst_first
+from dpbench.report.gate.verdict_tables import (
     circumstances,
     counted,
     drifted,

@@ -6,15 +6,15 @@ from dpbench.analysis.answer import headline, winners_in_words
 from dpbench.cases.variants import VariantId
 from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
-from dpbench.report.page.charts import devices, times
-from dpbench.report.page.charts.projected import projections
+from dpbench.report.page.charts import device_charts as devices
+from dpbench.report.page.charts import time_charts as times
+from dpbench.report.page.charts.time_charts import projections
 from dpbench.report.page.elastic_section import elastic_section
-from dpbench.report.page.history.gates import gate_sections
-from dpbench.report.page.history.records import History, histories, history_section, newest
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
+from dpbench.report.page.over_commits import History, gate_sections, histories, history_section, newest
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
-from dpbench.report.page.tables import MOST_ROWS, environment, outcomes, raw_table, words
+from dpbench.report.page.plain_tables import MOST_ROWS, environment, outcomes, raw_table, words
 
 _MOST_MACHINES = 6
 _MOST_HEADLINES = 12
@@ -23,7 +23,11 @@ MakePanel = Callable[[MachineResults], Panel | None]
 
 _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
     ("ratios", "Which is faster, and how sure is that?", (times.ratios, times.ratios_to_fastest)),
-    ("scaling", "How far from the ideal is it?", (times.throughput_here, times.throughput, times.efficiency)),
+    (
+        "scaling",
+        "How far from the ideal is it?",
+        (times.throughput_here, times.throughput, times.efficiency),
+    ),
     ("phases", "Where does the time go?", (devices.phases,)),
     ("ablation", "What is each technique worth?", (times.ablation,)),
     ("memory", "What does it cost in memory?", (devices.DEVICE_MEMORY, devices.host_memory)),

@@ -1,13 +1,17 @@
-"""Charts as data: Vega-Lite in charts/*.vl.json, and what differs from machine to machine.
+"""Charts as data: Vega-Lite in charts/*.vl.json, what differs from machine to machine, and the colours.
 
-In a file, ``"$colour"`` stands for a value that the caller gives, or that the file itself has under ``"names"``.
+In a file, ``"$colour"`` stands for a value that the caller gives, or that the file itself has under ``"names"``. A
+colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
+again. Fonts and lines are in assets/config.json.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from dpbench.cases.variants import VariantId, VariantName
 
 LABEL_ROOM = 1.25
 """Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
@@ -61,3 +65,58 @@ def rows_of(field: str = "variant") -> Spec:
 def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
     """Return the height of the rows of these names, with room for the parameters of variants."""
     return {"step": max(least, _TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
+
+
+INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
+_SERIES = 10
+_PLACES: Mapping[str, int] = {
+    VariantName.TUNED: 0,
+    VariantName.DDP: 1,
+    VariantName.NAIVE: 2,
+    VariantName.TORCH_DP: 2,
+    VariantName.FLOOR: 3,
+    VariantName.SINGLE: 4,
+}
+"""The colours of the schemes, the same in all charts. naive is torch_dp's algorithm, so they share one."""
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+
+
+def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:
+    """Return a colour channel with these values and their colours."""
+    scale = {"domain": [name for name, _ in colours], "range": [colour for _, colour in colours]}
+    channel: dict[str, Any] = {"field": field, "type": "nominal", "scale": scale, "title": None}
+    return channel if legend else {**channel, "legend": None}
+
+
+def shaped(field: str, colours: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return a shape channel that tells apart values of one colour. Its legend is the colours' one."""
+    used: dict[str, int] = {}
+    shapes = []
+    for _, colour in colours:
+        used[colour] = used.get(colour, -1) + 1
+        shapes.append(_SHAPES[used[colour] % len(_SHAPES)])
+    scale = {"domain": [name for name, _ in colours], "range": shapes}
+    return {"field": field, "type": "nominal", "scale": scale, "title": None}
+
+
+def variant_colours(variants: Sequence[VariantId]) -> list[tuple[str, str]]:
+    """Return a colour for each variant. A scheme has its own; others get the next free one."""
+    taken = {_PLACES[each.name] for each in variants if _is_scheme(each)}
+    free = [place for place in range(_SERIES) if place not in taken] or list(range(_SERIES))
+    found, used = [], 0
+    for variant in variants:
+        if _is_scheme(variant):
+            place = _PLACES[variant.name]
+        else:
+            place, used = free[used % len(free)], used + 1
+        found.append((str(variant), series(place)))
+    return found
+
+
+def series(place: int) -> str:
+    """Return the colour of a series by its place."""
+    return f"var(--c{place % _SERIES})"
+
+
+def _is_scheme(variant: VariantId) -> bool:
+    return variant.name in _PLACES and str(variant) == str(variant.name)

@@ -14,9 +14,8 @@ from dpbench.report.elastic_table import (
     outages_in_words,
     runs_of,
 )
-from dpbench.report.page.drawing import drawn, rows_of
+from dpbench.report.page.drawing import coloured, drawn, rows_of, series
 from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
-from dpbench.report.page.theme import coloured, series
 from dpbench.report.table import Column, shown
 from dpbench.text.outside import shortened
 

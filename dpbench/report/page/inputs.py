@@ -11,20 +11,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.cases.plan import Skip
-from dpbench.elastic.elastic_record import ElasticRecord
-from dpbench.elastic.record_file import read_elastic
+from dpbench.elastic.elastic_record import ElasticRecord, read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, read_history
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.rounds import Estimate
+from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line, open_input, quoted, read_json
 from dpbench.text.validated import Items, Positive, Real, what_is_wrong
-
-
-class PageInputError(WrongInputError):
-    """One line with a file that a page cannot be made of, and what is allowed."""
 
 
 class _Loose(BaseModel):
@@ -97,7 +92,7 @@ class PageInputs:
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
     """Read the files. A name that ends in .json is a projection; any other holds records, elastic runs or gates.
 
-    Raise StoreError or PageInputError for a file that cannot be read.
+    Raise StoreError or WrongInputError for a file that cannot be read.
     """
     records: list[Record] = []
     projections: list[ProjectedMachine] = []
@@ -136,9 +131,9 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
     try:
         return parse_projections(read_json(path))
     except OSError as error:
-        raise PageInputError(f"{path}: cannot be read: {error.strerror}") from error
+        raise WrongInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise PageInputError(one_line(f"{path}: {error}")) from error
+        raise WrongInputError(one_line(f"{path}: {error}")) from error
 
 
 # Fields that each line of the history has, or each record. In a JSON string their quotes would be escaped.

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpbench.analysis.answer import circumstances, place
-from dpbench.analysis.compare import Comparison, Comparisons, compare, differences
+from dpbench.analysis.compare_variants import Comparison, Comparisons, compare, differences
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
-from dpbench.records.counts import CountRecord
+from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Environment, Record
-from dpbench.report.page.drawing import Spec, drawn, row_step
+from dpbench.report.page.drawing import Spec, coloured, drawn, row_step, variant_colours
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.report.page.theme import coloured, variant_colours
 from dpbench.text.outside import shortened
 
 MOST_SETTINGS = 40

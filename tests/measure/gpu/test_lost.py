@@ -1,8 +1,8 @@
 import pytest
 
+from dpbench.jobs import worker as lost
+from dpbench.jobs.worker import lost_among, why_lost
 from dpbench.measure.gpu.nvml import LostGpuError
-from dpbench.processes.child import worker as lost
-from dpbench.processes.child.worker import lost_among, why_lost
 from tests.fakes import FakeGpu, FakeNvml, ScriptedClock
 
 UUIDS = {"cuda:0": "aa", "cuda:1": "bb", "cuda:2": "cc"}

@@ -15,7 +15,7 @@ from torch import nn
 
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.parallel import DataParallel, Policy
-from dpbench.records.counts import Phase
+from dpbench.records.count_record import Phase
 from dpbench.simulator import mark, recording
 from dpbench.workloads.convnet import ConvnetSize, ResNet
 from tests.sampling import sampled

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from dpbench.gate.judgement import Judgement, Revision
 from dpbench.report.gate.forms import MARKER, gate_markdown
-from dpbench.report.gate.tables import one_line
+from dpbench.report.gate.verdict_tables import one_line
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, markdown_table
 from dpbench.report.table import Column, Table
 from tests.report.gate.making_gate import EVERY, EVIL, counter, drift, judged, time

@@ -8,7 +8,7 @@ import pytest
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.report.gate.forms import EXIT_CODES
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
-from dpbench.report.gate.tables import one_line
+from dpbench.report.gate.verdict_tables import one_line
 from tests.report.gate.making_gate import (
     COUNTS,
     EVERY,

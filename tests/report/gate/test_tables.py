@@ -6,10 +6,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dpbench.gate.judgement import Blame, Cause
-from dpbench.report.gate.counters import counter_groups, worst_first
+from dpbench.report.gate.changed_counters import counter_groups, worst_first
 from dpbench.report.gate.forms import gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import gate_junit
-from dpbench.report.gate.tables import (
+from dpbench.report.gate.verdict_tables import (
     moved,
     others,
     reasons,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.settings import DEFAULT_BENCHMARKS
 from dpbench.report.gate.forms import gate_text
-from dpbench.report.gate.tables import one_line
+from dpbench.report.gate.verdict_tables import one_line
 from tests.report import snapshots
 from tests.report.gate.making_gate import EVIL, counter, judged, time, unmeasured
 

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.gate.judgement import FalseAlarms, Revision
 from dpbench.gate.words import growth
-from dpbench.report.gate.tables import (
+from dpbench.report.gate.verdict_tables import (
     growth_between,
     one_line,
     reliability,

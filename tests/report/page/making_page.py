@@ -7,7 +7,7 @@ from math import ceil
 from random import Random
 
 from dpbench.cases.case import Case
-from dpbench.cases.devices import are_shared, parse_devices
+from dpbench.cases.names import are_shared, parse_devices
 from dpbench.cases.variants import VariantId
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record

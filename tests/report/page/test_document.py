@@ -14,7 +14,7 @@ from dpbench.records.store import StoreError
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import PagePathError, html, write_page
 from dpbench.report.page.inputs import PageInputs, read_inputs
-from dpbench.report.page.tables import MOST_ROWS
+from dpbench.report.page.plain_tables import MOST_ROWS
 from tests.report.page.making_page import hostile_records, lane_records
 
 PROJECTIONS = {
@@ -150,7 +150,7 @@ def test_json_that_is_no_projection_is_one_line(tmp_path, content, reason):
 
 
 def test_too_many_cases_are_cut_and_counted(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.tables.MOST_ROWS", 3)
+    monkeypatch.setattr("dpbench.report.page.plain_tables.MOST_ROWS", 3)
     page = page_of(PageInputs(lane_records(rounds=1)))
     assert len(page.table.rows) == 3
     assert page.table.left_out == 2

@@ -4,11 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from dpbench.errors import WrongInputError
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import check_history, histories, newest
-from dpbench.report.page.inputs import PageInputError, PageInputs
+from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import by_machine
+from dpbench.report.page.over_commits import check_history, histories, newest
 from tests.report.page.making_commits import FASTER, PLANTED, SLOWER, commit, commit_records
 from tests.report.page.making_page import gpu_records, lane_records
 
@@ -133,9 +134,10 @@ def test_days_of_one_commit_are_lines_only_on_request():
 
 
 def test_one_commit_and_one_day_are_no_history():
-    with pytest.raises(PageInputError, match=r"--history: the records are of no commit, dpbench 0\.1\.0 on 2026-11-20"):
+    reason = r"--history: the records are of no commit, dpbench 0\.1\.0 on 2026-11-20"
+    with pytest.raises(WrongInputError, match=reason):
         check_history(PageInputs(lane_records()))
-    with pytest.raises(PageInputError, match="--history: the records are of none"):
+    with pytest.raises(WrongInputError, match="--history: the records are of none"):
         check_history(PageInputs())
     check_history(PageInputs(RECORDS))
     check_history(PageInputs(later(lane_records(), 1) + lane_records()))
@@ -143,7 +145,7 @@ def test_one_commit_and_one_day_are_no_history():
 
 
 def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.history.ratios._MOST_ROWS", 150)
+    monkeypatch.setattr("dpbench.report.page.over_commits._MOST_ROWS", 150)
     other = [
         record.model_copy(update={"case": record.case.model_copy(update={"workload": "other/tiny"})})
         for record in commit_records()

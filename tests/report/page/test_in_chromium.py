@@ -8,8 +8,8 @@ import pytest
 
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
-from dpbench.report.page.history.records import of_two_commits
 from dpbench.report.page.inputs import PageInputs, parse_projections
+from dpbench.report.page.over_commits import of_two_commits
 from tests.elastic.making import made_records
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults

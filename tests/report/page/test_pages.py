@@ -2,11 +2,11 @@
 
 import pytest
 
-from dpbench.records.counts import CountRecord, Counts, Phase, PhaseCounts, Traffic
+from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import of_two_commits
 from dpbench.report.page.inputs import PageInputs, parse_projections
+from dpbench.report.page.over_commits import of_two_commits
 from tests.elastic.making import made_records
 from tests.report.page.making_commits import commit, commit_records
 from tests.report.page.making_gates import gate_lines

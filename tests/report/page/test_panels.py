@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dpbench.report.page.charts.devices import STEP_TIMES_ALONG, link_matrix, phases
-from dpbench.report.page.charts.times import (
+from dpbench.report.page.charts.device_charts import STEP_TIMES_ALONG, link_matrix, phases
+from dpbench.report.page.charts.time_charts import (
     efficiency,
     ratio_fields,
     ratios,
@@ -15,12 +15,11 @@ from dpbench.report.page.charts.times import (
 )
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
-from dpbench.report.page.drawing import drawn
+from dpbench.report.page.drawing import drawn, shaped
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
-from dpbench.report.page.tables import raw_table
-from dpbench.report.page.theme import shaped
-from dpbench.stats.rounds import Estimate
+from dpbench.report.page.plain_tables import raw_table
+from dpbench.stats.estimate import Estimate
 from tests.report.page.making_page import failed_record, gpu_records, lane_records
 from tests.report.page.test_pages import counted
 
@@ -121,7 +120,7 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
 
 
 def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
-    monkeypatch.setattr("dpbench.report.page.charts.devices._MOST_POINTS", 30)
+    monkeypatch.setattr("dpbench.report.page.charts.device_charts._MOST_POINTS", 30)
     (machine,) = by_machine(lane_records(rounds=12))
     panel = STEP_TIMES_ALONG(machine)
     counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}

@@ -2,9 +2,10 @@
 
 import pytest
 
+from dpbench.errors import WrongInputError
 from dpbench.report.page.content import page_of
-from dpbench.report.page.history.records import of_two_commits
-from dpbench.report.page.inputs import PageInputError, PageInputs
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.over_commits import of_two_commits
 from tests.report.page.making_commits import commit, commit_records
 
 OLD, NEW = commit(2), commit(15)
@@ -34,7 +35,7 @@ def test_only_machines_with_both_commits_have_a_history():
     assert [(each.name.split(":")[0], each.sections[0].id) for each in machines] == [
         *(("laptop", "m0-history"), ("other", "m1-ratios")),
     ]
-    with pytest.raises(PageInputError, match="no machine has records of both, which differ in hostname, torch;"):
+    with pytest.raises(WrongInputError, match="no machine has records of both, which differ in hostname, torch;"):
         of_two_commits(PageInputs(changed(RECORDS, NEW, hostname="other", torch="2.14.1")), OLD, NEW)
 
 
@@ -42,7 +43,7 @@ def test_records_of_a_changed_tree_are_of_no_commit():
     extra = changed([each.model_copy(update={"run": "x"}) for each in commit_records([15])], NEW, dirty=True)
     both = of_two_commits(PageInputs([*RECORDS, *extra]), OLD, NEW)
     assert both.records == of_two_commits(PageInputs(RECORDS), OLD, NEW).records
-    with pytest.raises(PageInputError, match="is no clean commit of the records"):
+    with pytest.raises(WrongInputError, match="is no clean commit of the records"):
         of_two_commits(PageInputs(changed(RECORDS, NEW, dirty=True)), OLD, NEW)
 
 
@@ -57,7 +58,7 @@ def test_records_of_a_changed_tree_are_of_no_commit():
     ],
 )
 def test_a_wrong_commit_is_one_line(before, after, reason):
-    with pytest.raises(PageInputError) as raised:
+    with pytest.raises(WrongInputError) as raised:
         of_two_commits(PageInputs(RECORDS), before, after)
     assert reason in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.report.trace.picture import WIDTH, svg
+from dpbench.report.trace_picture import WIDTH, svg
 from dpbench.trace.timeline import Source, Trace, VariantTrace
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.conftest import serious_faults

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.report.trace.picture import bars_of, kind_of, round_step, style, svg
-from dpbench.report.trace.text import trace_json, trace_text, words
+from dpbench.report.trace_picture import bars_of, kind_of, round_step, style, svg
+from dpbench.report.trace_text import trace_json, trace_text, words
 from dpbench.trace.timeline import Moved, Source, Trace, VariantTrace
 from tests.report.snapshots import assert_as_before, printed
 from tests.trace.made import COPIES, MAIN, ONE, ZERO, compute, host, move, step, timeline

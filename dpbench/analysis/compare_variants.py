@@ -1,0 +1,249 @@
+"""From records to comparisons of the variants in each setting, and the fastest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import ceil, log
+
+from dpbench.analysis.summary import Summary, summarise_cases
+from dpbench.cases.case import Case, on_one_device, single_device_baseline
+from dpbench.cases.names import are_shared
+from dpbench.cases.plan import Skip
+from dpbench.cases.variants import VariantId, VariantName
+from dpbench.errors import WrongInputError
+from dpbench.records.record import Environment, Outcome, Record
+from dpbench.stats.estimate import Estimate
+
+LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
+"""Variants that show what is possible, and are no schemes to use on several devices."""
+MOST_ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case of a setting; None is what does not apply.
+
+    `ratio` is the step time over that of `reference`; above 1 is slower. `percent` is the single-device baseline's time
+    over this one: of a limit, or of one device's speed if `is_shared`.
+    """
+
+    summary: Summary
+    reference: VariantId | None = None
+    ratio: Estimate | None = None
+    percent: float | None = None
+    is_shared: bool = False
+
+    @property
+    def percent_of_limit(self) -> float | None:
+        return None if self.is_shared else self.percent
+
+    @property
+    def percent_of_single(self) -> float | None:
+        return self.percent if self.is_shared else None
+
+    @property
+    def ideal_items_per_s(self) -> float | None:
+        """The throughput at 100 percent."""
+        items = self.summary.items_per_s
+        return None if items is None or self.percent is None else items / (self.percent / 100)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """`slower` has every other scheme's time over the winner's, in order of time. A rival's ratio has an interval that
+    contains 1, or none, because a scheme has one round. `alone` is the winner's time over that of one device with the
+    whole batch, or None.
+    """
+
+    best: Summary
+    slower: Mapping[VariantId, Estimate]
+    alone: Estimate | None = None
+
+    @property
+    def rivals(self) -> tuple[VariantId, ...]:
+        return tuple(variant for variant, ratio in self.slower.items() if not ratio.is_above_one)
+
+    @property
+    def is_slower_than_one_device(self) -> bool:
+        """Whether one device is faster than every scheme, for sure."""
+        return self.alone is not None and self.alone.is_above_one
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order of `VariantId.order`; `setting` is any of its cases.
+
+    `single` with the whole batch on one device is a row too, if measured. Ratios are to `reference`, None if no
+    candidate or only one case has times.
+    """
+
+    setting: Case
+    rows: tuple[Row, ...]
+    reference: VariantId | None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether lanes share a device, and percentages are of its speed, not of a limit."""
+        return are_shared(self.setting.lanes_of_a_machine)
+
+    @cached_property
+    def fastest_first(self) -> list[Row]:
+        return sorted((row for row in self.rows if row.summary.step_times_s), key=lambda row: row.summary.time_s)
+
+    @cached_property
+    def winner(self) -> Winner | None:
+        ranked = [row.summary for row in self.fastest_first if not row.summary.thin_rounds]
+        schemes = [each for each in ranked if each.case.variant.name not in LIMITS]
+        if not schemes:
+            return None
+        best = schemes[0]
+        slower = {each.case.variant: each.ratio_to(best) for each in schemes[1:]}
+        single = next((each for each in ranked if each.case.variant.name is VariantName.SINGLE), None)
+        return Winner(best, slower, best.ratio_to(single) if single else None)
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """`single_device_baselines` are `single` cases for percentages that are no row. `differences` were allowed: fields
+    of the environment, and ``throttled``, with their values.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    single_device_baselines: tuple[Summary, ...]
+    environment: Environment | None
+    differences: Mapping[str, tuple[object, ...]]
+
+    @property
+    def cases(self) -> list[Row]:
+        """A row for each case; `single` in several comparisons has no ratio and no percentage."""
+        rows: dict[Case, Row] = {}
+        for row in (row for comparison in self.comparisons for row in comparison.rows):
+            rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
+        return [*rows.values(), *map(Row, self.single_device_baselines)]
+
+
+def compare(
+    records: Iterable[Record],
+    skipped: Iterable[Skip] = (),
+    *,
+    reference: VariantId | None = None,
+    allow_different: bool = False,
+) -> Comparisons:
+    """Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
+    WrongInputError, or with `allow_different` return the differences.
+    """
+    records = list(records)
+    environments = list(dict.fromkeys(record.environment for record in records if record.environment))
+    different = differences(environments)
+    if different and not allow_different:
+        fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
+        raise WrongInputError(
+            f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
+        )
+    summaries = _summaries(records, skipped)
+    of_setting: dict[str, list[Case]] = {}
+    for case in summaries:
+        of_setting.setdefault(case.setting, []).append(case)
+    schemes = sorted({case.variant for case in summaries if case.variant.name not in LIMITS}, key=_preferred)
+    candidates = schemes if reference is None else [reference]
+    comparisons = tuple(
+        _comparison(setting, of_setting[setting.setting], summaries, candidates) for setting in _settings(summaries)
+    )
+    throttled = _throttled(records, comparisons)
+    if throttled is not None:
+        if not allow_different:
+            raise WrongInputError(f"{throttled}; allowed: records that are alike in this")
+        different["throttled"] = (False, True)
+    rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
+    single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)
+    return Comparisons(comparisons, single_device_baselines, environments[0] if environments else None, different)
+
+
+def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
+    """Fields that are not equal in all, with values in order of appearance."""
+    values = {
+        name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
+        for name in Environment.model_fields
+    }
+    return {name: different for name, different in values.items() if len(different) > 1}
+
+
+def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
+    """About how many rounds would put 1 outside the interval, whose length falls with their square root.
+
+    None without an interval, or for over 200.
+    """
+    if ratio.low is None or ratio.high is None or ratio.value <= 1:
+        return None
+    half = log(ratio.high / ratio.low) / 2
+    needed = max(ceil(rounds * (half / log(ratio.value)) ** 2), rounds + 1)
+    return needed if needed <= MOST_ROUNDS else None
+
+
+def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> str | None:
+    """A line on a throttled record beside an unthrottled one, whose times differ by clocks; None without such a
+    pair.
+    """
+    firsts: dict[Case, dict[bool, Record]] = {}
+    for record in records:
+        if record.metrics is not None and record.metrics.is_throttled is not None:
+            firsts.setdefault(record.case, {}).setdefault(record.metrics.is_throttled, record)
+    for comparison in comparisons:
+        cases = [*(row.summary.case for row in comparison.rows), single_device_baseline(comparison.setting)]
+        known = [firsts[case] for case in cases if case in firsts]
+        hot, cool = (next((each[state] for each in known if state in each), None) for state in (True, False))
+        if hot and cool:
+            names = [f"{record.case.id} (round {record.round})" for record in (hot, cool)]
+            return f"throttled: {names[0]} was held back by its GPUs' clocks and {names[1]} was not"
+    return None
+
+
+def _summaries(records: Iterable[Record], skipped: Iterable[Skip]) -> dict[Case, Summary]:
+    summaries = {skip.case: Summary(skip.case, Outcome.SKIPPED, skip.reason) for skip in skipped}
+    summaries |= summarise_cases(records)
+    return {case: summaries[case] for case in sorted(summaries, key=_sort_key)}
+
+
+def _sort_key(case: Case) -> tuple[object, ...]:
+    place = (case.workload, case.mode, case.dtype, case.data, len(case.devices), case.devices, case.batch)
+    return (*place, case.threads, case.seed, case.steps_per_sample, case.machines, case.variant.order)
+
+
+def _settings(cases: Iterable[Case]) -> list[Case]:
+    """One case of each setting that has rows of its own.
+
+    `single` alone is none if another setting holds it, as a row or as its baseline.
+    """
+    cases = list(cases)
+    parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
+    in_others = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
+    own = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in in_others]
+    return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
+
+
+def _comparison(
+    setting: Case, own: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
+) -> Comparison:
+    cases = sorted({on_one_device(setting), *own}, key=lambda case: case.variant.order)
+    present = [summaries[case] for case in cases if case in summaries]
+    timed = {summary.case.variant: summary for summary in present if summary.step_times_s}
+    reference = next((timed[name] for name in candidates if name in timed and len(timed) > 1), None)
+    baseline = summaries.get(single_device_baseline(setting))
+    is_shared = are_shared(setting.lanes_of_a_machine)
+    rows = tuple(_row(summary, reference, baseline, is_shared=is_shared) for summary in present)
+    return Comparison(setting, rows, reference.case.variant if reference else None)
+
+
+def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
+    """Sorts what ratios may be to: the stock schemes first."""
+    return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
+
+
+def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, *, is_shared: bool) -> Row:
+    if not summary.step_times_s:
+        return Row(summary)
+    percent = 100 * baseline.time_s / summary.time_s if baseline is not None and baseline.step_times_s else None
+    if reference is None:
+        return Row(summary, percent=percent, is_shared=is_shared)
+    return Row(summary, reference.case.variant, summary.ratio_to(reference), percent, is_shared)

@@ -1,0 +1,99 @@
+"""`dpbench list`: the names that sweep files and options may use; no machine is asked."""
+
+from itertools import product
+from typing import Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
+from dpbench.cases.variants import SCHEMES, VariantName
+from dpbench.cli.shared import Json, example, show
+from dpbench.errors import ExitCode
+
+
+def vocabulary_json() -> dict[str, Any]:
+    """Return the object that `dpbench list --json` prints."""
+    return {
+        "variants": [{"name": name, "what": what} for name, what in _variants().items()],
+        "parameters": _parameters_json(),
+        "workloads": [
+            {"name": f"{family}/{size}", "what": FAMILIES[family], "unit": UNITS[family]}
+            for family, size in product(Family, Size)
+        ]
+        + [{"name": name, "what": what, "unit": None} for name, what in _registered("workloads").items()],
+        "modes": [{"name": name, "what": what} for name, what in MODES.items()],
+        "dtypes": [str(dtype) for dtype in Dtype],
+        "data": [str(data) for data in Data],
+        "metrics": [{"name": name, "what": what} for name, what in METRICS.items()],
+    }
+
+
+def vocabulary_text() -> Group:
+    """Return the tables for a terminal."""
+    sizes = ", ".join(Size)
+    families = {family: f"{what}; items are {UNITS[family]}" for family, what in FAMILIES.items()}
+    return Group(
+        _table("variants; or your own package.module:callable", _variants()),
+        _table("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
+        _table(
+            f"workloads: family/size with sizes {sizes}; or your own package.module:factory",
+            {**families, **_registered("workloads")},
+        ),
+        _table("modes", dict(MODES)),
+        _table("metrics", METRICS),
+        Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),
+    )
+
+
+def _variants() -> dict[str, str]:
+    return {**{str(name): name.sentence for name in VariantName}, **_registered("variants")}
+
+
+def _registered(kind: str) -> dict[str, str]:
+    """Return a line for each name that an installed package registers."""
+    points = registered(kind)
+    return {name: f"{point.value}, of {point.dist.name if point.dist else '?'}" for name, point in points.items()}
+
+
+def _parameters_json() -> list[dict[str, Any]]:
+    """Return an entry for each parameter. `variants` are the names that take it."""
+    takers: dict[tuple[str, str, str], list[VariantName]] = {}
+    for variant in VariantName:
+        for name, parameter in variant.parameters.items():
+            takers.setdefault((name, parameter.allowed, parameter.sentence), []).append(variant)
+    return [
+        {"name": name, "variants": variants, "allowed": allowed, "what": what}
+        for (name, allowed, what), variants in takers.items()
+    ]
+
+
+def _parameters() -> dict[str, str]:
+    """Return a line for each parameter."""
+    return {
+        f"{scheme}[{name}=...]": f"{parameter.sentence}: {parameter.allowed}"
+        for scheme in SCHEMES
+        for name, parameter in scheme.parameters.items()
+    }
+
+
+def _table(title: str, rows: dict[Any, str]) -> Table:
+    table = Table(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, what in rows.items():
+        table.add_row(Text(str(name)), Text(what))
+    table.add_row()
+    return table
+
+
+def list_names(as_json: Json = False) -> ExitCode:
+    """List variants and their parameters, workloads, modes and metrics."""
+    show(vocabulary_json() if as_json else vocabulary_text())
+    return ExitCode.OK
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("list", epilog=example("dpbench list"))(list_names)

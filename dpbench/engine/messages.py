@@ -1,0 +1,306 @@
+"""What parent and children send to each other, as JSON: requests to stdin, responses through the record pipe.
+
+    request         response           child
+    RoundRequest    RoundResponse      jobs/round_child.py          measure one case in one round, in a fork
+    ProbeRequest    MachineInfo        jobs/probe_child.py          report what this machine has
+    CountJobs       CountRecords       jobs/count_child.py          count cases
+    LockstepJobs    LockstepRounds     jobs/lockstep_child.py       a gate's round: base, twin and head alternate
+    ListJobs        Listings           jobs/listing_child.py        the benchmarks of asv or pytest in a commit
+    TraceJob        TraceRecord        jobs/trace_child.py          profile one step of a case
+    AutoRequest     AutoChoices        jobs/ways_child.py    what the wrapper chooses on described machines
+
+Both always belong to the same dpbench, so messages carry no version.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from dpbench.cases.case import Case
+from dpbench.cases.names import Data
+from dpbench.records.count_record import CountRecord
+from dpbench.records.record import Environment, Outcome
+from dpbench.text.validated import Frozen
+from dpbench.trace.timeline import VariantTrace
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Job(Frozen):
+    """Measure one case in one round; `sampling_s` is for samples alone, and may be exceeded
+    (`measure/measurement.py`).
+    """
+
+    run: str = Field(min_length=1)
+    case: Case
+    round: int = Field(ge=0)
+    sampling_s: float = Field(gt=0)
+
+
+class LaunchedRank(Frozen):
+    """The place of this machine's process among ranks that the user's launcher has started."""
+
+    rank: int = Field(ge=0)
+    address: str
+    port: int
+
+
+class RoundRequest(Frozen):
+    """Measure a job within `timeout_s`; the response is an `Exit` as JSON.
+
+    `launched` is this machine's rank under the user's launcher.
+    """
+
+    job: Job
+    timeout_s: float = Field(gt=0)
+    launched: LaunchedRank | None = None
+
+
+class ProbeRequest(Frozen):
+    """`workloads` are the user's factories to load with `data`; the response says which fail."""
+
+    workloads: tuple[str, ...] = ()
+    data: Data = Data.RANDOM
+
+
+class CountJob(Frozen):
+    """The recording of simulated devices is written to `events`. With `gradients` it says when each gradient is final.
+    Without `numbers` they compute shapes only; a case that fails so is counted again with numbers. With `thorough`,
+    also work on host tensors, and on CPU lanes the executed lines of Python and work with threads. `more_steps` are
+    taken on CPU lanes for what they keep, collect and call. With `uses`, the wrapper's start and other uses are
+    counted, and choices of the default dispatch. The default dispatch chooses `way` before the count. With `routes`,
+    the order of copies and the turns of lanes on simulated devices. With `details`, the lines of code that cause the
+    counters. `folder` is that of the commit whose wrapper is counted, None for the running dpbench.
+    """
+
+    case: Case
+    events: str | None = None
+    numbers: bool = True
+    gradients: bool = False
+    thorough: bool = False
+    more_steps: int = Field(default=0, ge=0)
+    uses: bool = False
+    way: str = ""
+    routes: bool = False
+    details: bool = False
+    folder: str | None = None
+
+
+class CountJobs(Frozen):
+    """Each case runs in a process of its own, for `timeout_s` at most."""
+
+    jobs: tuple[CountJob, ...] = Field(min_length=1)
+    timeout_s: float = Field(gt=0)
+
+
+class CountRecords(Frozen):
+    """One record for each job, in order."""
+
+    records: tuple[CountRecord, ...]
+
+
+class TraceJob(Frozen):
+    case: Case
+
+
+class TraceRecord(Frozen):
+    trace: VariantTrace
+
+
+class SideName(StrEnum):
+    """TWIN runs BASE in a second process: any difference of the two is noise."""
+
+    BASE = "base"
+    TWIN = "twin"
+    HEAD = "head"
+
+
+class Side(Frozen):
+    """The `folder` of a commit, and `environment` variables for its process alone."""
+
+    folder: str
+    environment: dict[str, str] = Field(default_factory=dict)
+
+
+class SideReport(Frozen):
+    """The seconds of a side's steps, or the outcome and the reason of its failure.
+
+    `number` are the calls of a step, as a borrowed benchmark has calibrated. `way` is what the default dispatch chose
+    in its trials.
+    """
+
+    steps_s: tuple[Seconds, ...] = ()
+    number: int = Field(1, ge=1)
+    way: str = ""
+    outcome: Outcome = Outcome.OK
+    reason: str = ""
+
+
+class LockstepJob(Frozen):
+    """Each side takes `blocks` blocks of steps, of about `block_s` seconds, fewer of a longer step, pinned to `cores`.
+    `seed` decides the order of the sides in each block. `timeout_s` is for each side. With `checked`, each side's step
+    is first compared with the oracle.
+    """
+
+    benchmark: str
+    case: Case
+    sides: dict[SideName, Side]
+    cores: tuple[int, ...] = Field(min_length=1)
+    blocks: int = Field(ge=1)
+    block_s: float = Field(gt=0)
+    timeout_s: float = Field(gt=0)
+    seed: int
+    checked: bool = True
+
+
+class Timed(StrEnum):
+    """A step, or a part of a new process's start."""
+
+    STEP = "step"
+    IMPORT = "import"
+    CONSTRUCTION = "construction"
+    FIRST_FORWARD = "first_forward"
+
+
+class StartUpJob(Frozen):
+    """Benchmarks of one start-up in one round, by name.
+
+    Each side starts `forks` times, from a process without the wrapper, pinned to `cores`. `seed` decides the order of
+    the sides. `timeout_s` is for each fork.
+    """
+
+    benchmarks: dict[str, Timed] = Field(min_length=1)
+    case: Case
+    sides: dict[SideName, Side]
+    cores: tuple[int, ...] = Field(min_length=1)
+    forks: int = Field(ge=1)
+    timeout_s: float = Field(gt=0)
+    seed: int
+
+
+class LockstepJobs(Frozen):
+    """One round: the start-ups, then the benchmarks, one after the other."""
+
+    jobs: tuple[LockstepJob, ...]
+    start_ups: tuple[StartUpJob, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> Self:
+        if not self.jobs and not self.start_ups:
+            raise ValueError("jobs and start_ups are empty; one of them needs an entry")
+        return self
+
+
+class LockstepRound(Frozen):
+    """`times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
+    block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
+    if the models of all sides were in memory together, else each block ran in a process of its own. A failed round has
+    a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
+    """
+
+    benchmark: str
+    outcome: Outcome
+    reason: str | None = None
+    side: SideName | None = None
+    times_s: dict[SideName, tuple[tuple[Seconds, ...], ...]] = Field(default_factory=dict)
+    cores: str = ""
+    resident: bool = True
+
+    @model_validator(mode="after")
+    def _only_ok_has_numbers(self) -> Self:
+        if self.outcome is Outcome.OK:
+            lengths = {len(self.times_s.get(side, ())) for side in SideName}
+            if len(lengths) != 1 or lengths == {0}:
+                raise ValueError("outcome ok needs the same number of blocks for base, twin and head, at least one")
+        elif self.times_s or self.reason is None:
+            raise ValueError(f"outcome {self.outcome} needs a reason and has no times")
+        return self
+
+
+class LockstepRounds(Frozen):
+    """One round for each benchmark, and the child's environment."""
+
+    rounds: tuple[LockstepRound, ...]
+    environment: Environment
+
+
+class ListJob(Frozen):
+    """What a `text` means in the suite of a commit's `folder`, by a `pattern` of gate/settings.py."""
+
+    suite: str
+    text: str
+    pattern: bool
+    folder: str
+
+
+class ListJobs(Frozen):
+    """Each benchmark is tried in a fork of its own, for `timeout_s` at most."""
+
+    jobs: tuple[ListJob, ...]
+    timeout_s: float = Field(gt=0)
+
+
+class Listed(Frozen):
+    """`version` is a hash of the benchmark's code, empty if the suite has none.
+
+    `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
+    owner skips it here. `timeouts_s` are the suite's limits for the benchmark and its cache.
+    """
+
+    name: str
+    version: str = ""
+    is_value: bool = False
+    refused: str | None = None
+    is_skipped: bool = False
+    timeouts_s: tuple[float, ...] = ()
+
+
+class Listing(Frozen):
+    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each.
+
+    `notes` are on the suite as a whole.
+    """
+
+    meant: tuple[Listed, ...] = ()
+    all: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Listings(Frozen):
+    """Responses in the order of `ListJobs`."""
+
+    listings: tuple[Listing, ...]
+
+
+class DescribedLinks(Frozen):
+    """`peers` reach each other's memory, as (source, destination)."""
+
+    devices: int = Field(ge=1)
+    peers: tuple[tuple[int, int], ...]
+    # source and destination of a copy, None for the host, and the names of the links that it takes
+    hops: tuple[tuple[int | None, int | None, tuple[str, ...]], ...]
+    # of each direction of a link: bytes/s, and the seconds of latency of a copy
+    links: dict[str, tuple[float, float]]
+
+
+class AutoRequest(Frozen):
+    """A request for what policy "auto" means on some machines."""
+
+    machines: tuple[DescribedLinks, ...]
+
+
+class AutoChoice(Frozen):
+    """The route of "auto" on a machine, and the ways of dispatch that it measures.
+
+    `whole_buckets` is whether a chain passes buckets on whole.
+    """
+
+    route: str
+    whole_buckets: bool
+    dispatches: tuple[str, ...]
+
+
+class AutoChoices(Frozen):
+    machines: tuple[AutoChoice, ...]

@@ -1,0 +1,84 @@
+"""Count cases, or what the ranks of scripts send each other, in a child process."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpbench.cases.case import Case
+from dpbench.engine.interpret import answer_of
+from dpbench.engine.launch import Launcher, launch
+from dpbench.engine.messages import CountJob, CountJobs, CountRecords
+from dpbench.engine.start import child_command
+from dpbench.errors import WrongInputError
+from dpbench.records.count_record import CountRecord
+from dpbench.records.record import Outcome
+from dpbench.records.script_record import ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
+
+# Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
+# a GPU would take the place of the simulator.
+_ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
+COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.count_child")]
+_SCRIPT_COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.scripts_child")]
+_IMPORT_S = 60.0
+LIMIT_S = 120.0
+"""The time that one process has for a case, a script or a benchmark, unless a suite's own limit is longer."""
+
+
+def count_all(
+    cases: Sequence[Case],
+    *,
+    events: Path | None = None,
+    folder: Path | None = None,
+    launch: Launcher = launch,
+    timeout_s: float = LIMIT_S,
+) -> tuple[CountRecord, ...]:
+    """One record for each case, in order; raises ChildError if the child fails as a whole.
+
+    The recording of a single case is written to `events`. `folder` is that of the commit whose wrapper is counted, None
+    for the running dpbench. `timeout_s` is for each case.
+    """
+    if not cases:
+        return ()
+    if events is not None:
+        assert len(cases) == 1
+        _check_writable(events)
+    target = os.path.realpath(events) if events else None
+    jobs = [CountJob(case=case, events=target, folder=str(folder) if folder else None) for case in cases]
+    return run_jobs(jobs, launch=launch, timeout_s=timeout_s)
+
+
+def run_jobs(
+    jobs: Sequence[CountJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
+) -> tuple[CountRecord, ...]:
+    """One record for each job, in order; raises ChildError if the child fails as a whole."""
+    request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
+    attempts = sum(1 if job.numbers else 2 for job in jobs)
+    end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
+    return answer_of(end, CountRecords, "counting failed").records
+
+
+def count_scripts(
+    jobs: Sequence[ScriptJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
+) -> tuple[ScriptRecord, ...]:
+    """One record for each script, in order; `timeout_s` is for each.
+
+    Raises ChildError if the child fails as a whole.
+    """
+    request = ScriptJobs(jobs=tuple(jobs), timeout_s=timeout_s)
+    end = launch(_SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
+    return answer_of(end, ScriptRecords, "counting failed").records
+
+
+def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
+    """Raises WrongInputError for the first case that was skipped."""
+    for record in records:
+        if record.outcome is Outcome.SKIPPED:
+            raise WrongInputError(record.reason)
+    return records
+
+
+def _check_writable(events: Path) -> None:
+    # os.path, because a Path raises PermissionError in a folder that cannot be read
+    place = events if os.path.exists(events) else events.parent
+    if (place is events and not os.path.isfile(events)) or not os.access(place, os.W_OK | os.X_OK * (place != events)):
+        raise WrongInputError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

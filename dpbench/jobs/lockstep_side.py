@@ -1,0 +1,101 @@
+"""One side of a gate's round, with one commit's step of a workload: a fork, see forks.py."""
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+from socket import socket
+
+import torch
+
+from dpbench.cases.case import Case
+from dpbench.engine.child import shifted_heap
+from dpbench.engine.messages import LockstepJob, Side
+from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.wrapper_of import use_folder
+from dpbench.jobs.forks import WARMUP_S, Send, failed, pin, sender, take_blocks
+from dpbench.measure.clock import make_clock
+from dpbench.measure.fairness import error_against_oracle
+from dpbench.measure.lane_threads import candidates
+from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.pinned import pinned
+from dpbench.measure.sample import settle
+from dpbench.measure.session import open_session
+from dpbench.measure.undisturbed import undisturbed
+from dpbench.records.record import Outcome
+from dpbench.variants.registry import variant_of
+from dpbench.workloads.resolve import resolve
+from dpbench.workloads.workload import WorkloadError
+
+Step = Callable[[], float]
+TrialsLeft = Callable[[], int | None]
+
+
+def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
+    """The side ends when the coordinator closes the pipe; a side that hangs is killed."""
+    die_with_parent(parent_pid)
+    os.environ.update(side.environment)
+    send = sender(pipe)
+    ballast = shifted_heap()  # noqa: F841  # held until the end
+    prepared = _prepared(job, side, send)
+    if prepared is None:
+        return
+    step, trials_left = prepared
+
+    def settled(way: str) -> str:
+        with pinned(way) as chosen:
+            settle(step, trials_left)
+        return chosen[-1] if chosen else ""
+
+    take_blocks(pipe, lambda _: step(), settled)
+
+
+def failure(error: Exception) -> dict[str, object]:
+    match error:
+        case WrongResultError():
+            return failed(Outcome.WRONG_RESULT, error)
+        case MemoryError() | torch.OutOfMemoryError():
+            return failed(Outcome.OUT_OF_MEMORY, error)
+        case WorkloadError():
+            return {"outcome": Outcome.SKIPPED, "reason": str(error)}
+        case _:
+            return failed(Outcome.CRASHED, error)
+
+
+def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
+    """Functions that take a step and return its seconds, and that count the trials left.
+
+    With `checked`, the gradients are first compared with the oracle's; raises WrongResultError. The thread count is
+    always the first candidate, so that sides do not differ in that.
+    """
+    variant = variant_of(case.variant)
+    if variant.per_rank:
+        raise WorkloadError(f"variants: {str(case.variant)!r} has a process for each device; a gate runs one a side")
+    torch.set_num_threads(candidates(case, variant)[0])
+    workload = resolve(case.workload, case.data)
+    if checked:
+        refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
+    session = open_session(case, workload=workload)
+    return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
+
+
+def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
+    """Warm up, unless the scheme chooses its dispatch, and pin the process to the job's cores. If the step fails, send
+    the outcome and the reason, and return None.
+    """
+    use_folder(Path(side.folder))
+    try:
+        step, trials_left = make_step(job.case, checked=job.checked)
+        if job.case.variant.chooses_dispatch:
+            pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
+        else:
+            settle(step, trials_left, max_s=WARMUP_S)
+        step_s = step()
+    except Exception as error:
+        send(failure(error))
+    else:
+        pin(job.cores)
+        gc.collect()  # then none comes by itself for long; one that the step asks for costs what it costs its users
+        send({"steps_s": [step_s]})
+        return step, trials_left
+    return None

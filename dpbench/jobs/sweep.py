@@ -1,0 +1,209 @@
+"""A sweep, from its plan to the records in its store: round by round, within a budget.
+
+Cases that the store holds already are not measured again.
+"""
+
+import math
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Protocol
+
+from dpbench.cases.case import Case
+from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import is_factory
+from dpbench.cases.plan import Plan, round_order
+from dpbench.cases.spec import Spec
+from dpbench.engine.interpret import interpret
+from dpbench.engine.messages import Job
+from dpbench.engine.other_load import LoadMeter, OtherLoad
+from dpbench.jobs.budget import (
+    LEAST_ROUNDS,
+    RoundCost,
+    RoundPlan,
+    are_too_many,
+    cost_of_round,
+    differs,
+    guessed_cost,
+    pace_s,
+    plan_rounds,
+    sentence,
+)
+from dpbench.jobs.probe import ask_machine
+from dpbench.jobs.round import JobLauncher, JobRunner, RoundProcesses
+from dpbench.records.record import Record
+from dpbench.records.store import Retry, Store, StoreError, take_failed_out
+from dpbench.stats.least_samples import MOST_S
+
+Key = tuple[str, int]
+
+
+class Records(Protocol):
+    """`append` returns once the record is safe."""
+
+    def append(self, record: Record) -> object: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` (round, case) pairs, and `rounds_done` of `rounds`.
+
+    Totals fall if the budget is too short for all rounds; `note` says so. `running` is the next case, None at the end
+    of a round. `last` is the record since the last report.
+    """
+
+    done: int
+    total: int
+    rounds_done: int
+    rounds: int
+    seconds_left: float
+    running: Case | None = None
+    last: Record | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """The plan's records in the order of the store, its warnings, and the load of other processes meanwhile.
+
+    Records of earlier calls are among them. If `is_interrupted`, some of the plan's records are missing.
+    """
+
+    records: tuple[Record, ...]
+    warnings: tuple[str, ...]
+    is_interrupted: bool = False
+    other_load: OtherLoad | None = None
+
+
+def machine_for(spec: Spec) -> MachineInfo:
+    """Raises ChildError."""
+    factories = tuple(workload for workload in spec.workloads if is_factory(workload))
+    return ask_machine(factories, spec.data, timeout_s=spec.timeout_s)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    store: Store
+    found: list[Record]
+
+    def append(self, record: Record) -> None:
+        self.store.append(record)
+        self.found.append(record)
+
+
+def run_sweep(
+    spec: Spec,
+    plan: Plan,
+    store: Store,
+    progress: Callable[[Progress], object],
+    *,
+    retry: Retry | None = None,
+    runner: JobRunner | None = None,
+) -> SweepRecords:
+    """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
+
+    `retry` first removes the plan's failed records from the store. A KeyboardInterrupt ends the sweep, and the result
+    says so. Raises StoreError.
+    """
+    runner, meter = runner or RoundProcesses(), LoadMeter()
+    with store:
+        order = round_order(plan.cases, spec.rounds, spec.seed)
+        keys = {(case.id, number) for number, case in order}
+        if retry is Retry.FAILED:
+            take_failed_out(store, lambda record: record.key in keys)
+        contents = store.read()
+        records, is_interrupted = _Kept(store, list(contents.records)), False
+        try:
+            run(
+                order,
+                run_id=store.path.stem,
+                records=records,
+                done={record.key for record in records.found},
+                budget_s=spec.budget_s or math.inf,
+                case_time_s=spec.case_time_s,
+                timeout_s=spec.timeout_s,
+                launch=runner.launch,
+                progress=progress,
+            )
+        except KeyboardInterrupt:
+            is_interrupted = True
+        finally:
+            runner.end_round()
+    found = tuple(record for record in records.found if record.key in keys)
+    warnings = (*contents.warnings, *_lost_warning(store, records.found))
+    return SweepRecords(found, warnings, is_interrupted, meter.read())
+
+
+def run(
+    order: Sequence[tuple[int, Case]],
+    *,
+    run_id: str,
+    records: Records,
+    launch: JobLauncher,
+    done: Container[Key] = (),
+    budget_s: float = math.inf,
+    case_time_s: float = 1.0,
+    timeout_s: float = 300.0,
+    progress: Callable[[Progress], object] = lambda _: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """The order goes round by round; pairs (case.id, round) in `done` are left out.
+
+    Children sample for `case_time_s`, or less to keep to `budget_s` (`budget.py`). A failed case gives a record and
+    does not stop the sweep. Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors
+    of `records.append`.
+    """
+    rounds = [list(pairs) for _, pairs in groupby(order, key=lambda pair: pair[0])]
+    left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
+    left = [pairs for pairs in left if pairs]
+    begin_s, earlier, count = clock(), len(rounds) - len(left), len(order) - sum(map(len, left))
+    said: RoundPlan | None = None
+
+    def plan_from(index: int, cost: RoundCost) -> RoundPlan:
+        """Plan from round `index`; report a budget that is too short, and again if the plan changes much."""
+        nonlocal said
+        elapsed_s, complete = clock() - begin_s, earlier + index
+        least = max(LEAST_ROUNDS - complete, 0 if index else 1)
+        plan = plan_rounds(cost, budget_s - elapsed_s, len(left) - index, least, case_time_s)
+        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
+        note = sentence(len(rounds), len(rounds[0]), budget_s, whole.rounds, whole.total_s)
+        is_told = index < len(left) if index else are_too_many(len(left), cost, budget_s)
+        if is_told and note is not None and differs(whole, said):
+            said = whole
+            progress(Progress(count, count, complete, whole.rounds, plan.total_s, note=note))
+        return plan
+
+    plan = plan_from(0, guessed_cost([case for _, case in left[0]])) if left else None
+    for index, pairs in enumerate(left):
+        if plan is None or not plan.rounds:
+            break
+        planned = sum(map(len, left[index : index + plan.rounds]))
+        report = partial(Progress, total=count + planned, rounds=earlier + index + plan.rounds)
+        taken: list[Record] = []
+        last, round_begin_s = None, clock()
+        for number, case in pairs:
+            each_s = plan.total_s / planned
+            seconds_left = (planned - len(taken)) * pace_s(each_s, len(taken), clock() - round_begin_s)
+            progress(report(count, rounds_done=earlier + index, seconds_left=seconds_left, running=case, last=last))
+            job = Job(run=run_id, case=case, round=number, sampling_s=plan.sampling_s)
+            last = interpret(launch(job, max(job.sampling_s, MOST_S) + timeout_s), job)
+            records.append(last)
+            taken.append(last)
+            count += 1
+        plan = plan_from(index + 1, cost_of_round(taken, clock() - round_begin_s))
+        progress(report(count, rounds_done=earlier + index + 1, seconds_left=plan.total_s, last=last))
+
+
+def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:
+    """A line if the file no longer holds what was written, because somebody replaced or cut it."""
+    try:
+        held = {record.key for record in store.read(leave_out_bad_lines=True).records}
+    except StoreError:
+        held = set()
+    lost = [record for record in written if record.key not in held]
+    if not lost:
+        return []
+    count = f"{len(lost)} of {len(written)} records, such as {lost[0].case.id}, round {lost[0].round + 1}"
+    return [f"{store.path}: was changed while it was written, and lacks {count}"]

@@ -1,1 +1,0 @@
-"""Machines that are only described: their files, and the links that copies take."""

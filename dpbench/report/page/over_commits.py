@@ -1,0 +1,378 @@
+"""Results over time: one chart of ratios to the beginning, over commits, days or gates. Pure.
+
+Of records, a line for each case: its step time over its first one, by commit, or by day of one commit.
+`dpbench report --commits` has one of two commits. Of gates, a line for each side of a benchmark: its time over the
+first base, gate by gate.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+
+from dpbench.analysis.answer import place
+from dpbench.analysis.compare_variants import differences
+from dpbench.analysis.summary import Summary, summarise_cases
+from dpbench.cases.case import Case
+from dpbench.errors import WrongInputError
+from dpbench.gate.history import HistoryLine, machine_of
+from dpbench.gate.judgement import Verdict
+from dpbench.records.record import Environment, Record
+from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
+from dpbench.report.page.inputs import PageInputs
+from dpbench.report.page.machines import MachineResults, machine_names
+from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
+from dpbench.stats.estimate import Estimate
+from dpbench.text.outside import one_line, quoted
+from dpbench.text.quantities import number
+from dpbench.text.validated import day_of
+
+MS = 1e-3
+_MOST_PLACES = 300
+_MOST_ROWS = 12_000
+
+
+def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
+    """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
+    low, high = ratio.ends
+    return {
+        "place": place,
+        "series": series,
+        **{name: float(f"{end:.5g}") for name, end in (("ratio", ratio.value), ("low", low), ("high", high))},
+        "shown": ratio.text(),
+        "ms": number(step_s / MS),
+        "rounds": rounds,
+        "is_slower": False,
+        **cells,
+    }
+
+
+def panel_over_time(
+    panel: Panel, places: Sequence[str], colours: Sequence[tuple[str, str]], more: Columns, what: str
+) -> Panel | None:
+    """Return the panel with its chart; None without rows.
+
+    It has the newest of the `places`, each of which is `what`, and as many choices as have room. Its columns are those
+    of `point` and `more`.
+    """
+    newest = places[-_MOST_PLACES:]
+    rows = _with_room(panel, set(newest))
+    if not rows:
+        return None
+    text = panel.text
+    if len(places) > len(newest):
+        text += f" The newest {_MOST_PLACES} of {len(places):,} are drawn."
+    if left_out := len(panel.rows) - len(rows):
+        text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
+    columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
+    columns = {**columns, **more}
+    axis, colour = f"{what}s, in the order of time", coloured("series", colours)
+    spec = drawn("history", columns, axis=axis, places=newest, colour=colour)
+    return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
+
+
+def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[DataRow]]:
+    """Return the rows at these places, of as many choices as have room. The panel's first choice goes before others."""
+    kept: dict[str, Sequence[DataRow]] = {}
+    room = _MOST_ROWS
+    for key in sorted(panel.rows, key=lambda key: key != panel.first):
+        own = [row for row in panel.rows[key] if row["place"] in places]
+        if own and len(own) <= room:
+            kept[key], room = own, room - len(own)
+    return {key: kept[key] for key in panel.labels if key in kept}
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def seconds_of(moment: str) -> float:
+    """Return the seconds since 1970. A moment without a time zone is in UTC."""
+    found = datetime.fromisoformat(moment)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+_SHORT = 10
+_MOST_LISTED = 200
+_MOST_NAMED = 8
+_Times = Mapping[Case, Summary]
+
+
+@dataclass(frozen=True)
+class History:
+    """One machine's times by commit or day (`what`), oldest first."""
+
+    what: str
+    times: Mapping[str, _Times]
+
+    @property
+    def newest(self) -> str:
+        return list(self.times)[-1]
+
+
+def histories(
+    machines: Sequence[MachineResults], commit_dates: Mapping[str, float], *, with_days: bool
+) -> dict[Environment, History]:
+    """Return the history of each machine that was measured at several commits.
+
+    `with_days` adds that of each machine with one commit and several days. Commits are in the order of `commit_dates`
+    if all are there. Else they are in the order of their first records.
+    """
+    groups: dict[Environment, dict[Environment, Sequence[Record]]] = {}
+    for each in machines:
+        if each.environment is not None:
+            groups.setdefault(machine_of(each.environment), {})[each.environment] = each.records
+    made = {}
+    for machine, own in groups.items():
+        dates = commit_dates if all(each.commit in commit_dates for each in own) else {}
+        commits, days = dict[str, list[Record]](), dict[str, list[Record]]()
+        for environment in sorted(own, key=lambda each: _order(each, own[each], dates)):
+            commits.setdefault(version_name(environment), []).extend(own[environment])
+        for record in chain.from_iterable(commits.values()):
+            days.setdefault(_day(record), []).append(record)
+        if len(commits) > 1:
+            made[machine] = History("commit", {name: _times(records) for name, records in commits.items()})
+        elif with_days and len(days) > 1:
+            made[machine] = History("day", {name: _times(records) for name, records in sorted(days.items())})
+    return made
+
+
+def newest(machines: Sequence[MachineResults], found: Mapping[Environment, History]) -> list[MachineResults]:
+    """Return the machines without those that are an older commit in one of the histories."""
+    last = {machine: each.newest for machine, each in found.items() if each.what == "commit"}
+    return [
+        each
+        for each in machines
+        if each.environment is None or last.get(machine_of(each.environment)) in (None, version_name(each.environment))
+    ]
+
+
+def history_section(number: int, history: History, results: MachineResults) -> Section | None:
+    """Return the section of a machine: what changed from the oldest to the newest place, and the lines of all cases."""
+    names = list(history.times)
+    before, after = history.times[names[0]], history.times[names[-1]]
+    both = [(before[case], after[case]) for case in before if case in after]
+    effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
+    effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
+    variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
+    lines = panel_over_time(_lines(history, results), names, variant_colours(variants), {}, history.what)
+    panels = [each for each in (_changes(effects, names), lines) if each is not None]
+    answers = [_answer(effects, names, len(before.keys() ^ after.keys()))]
+    title = f"What changed over {counted(len(names), history.what)}?"
+    return Section(f"m{number}-history", title, panels, answers) if panels else None
+
+
+def check_history(page_inputs: PageInputs) -> None:
+    """Raise WrongInputError if all records are of one commit and one day. Gates alone have a history."""
+    if page_inputs.gates and not page_inputs.records:
+        return
+    versions = {version_name(record.environment) for record in page_inputs.records if record.environment}
+    days = {_day(each) for each in page_inputs.records}
+    if len(versions) < 2 and len(days) < 2:
+        of = f"{', '.join(versions)} on {', '.join(days)}" if days else "none"
+        raise WrongInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
+
+
+def version_name(environment: Environment) -> str:
+    """Return the commit's first digits, and whether its tree was changed."""
+    if environment.commit is None:
+        return f"no commit, dpbench {environment.dpbench}"
+    return environment.commit[:_SHORT] + (" changed" if environment.dirty else "")
+
+
+def _order(environment: Environment, records: Sequence[Record], dates: Mapping[str, float]) -> float:
+    """Return the commit's date, or else that of its first record. A changed tree comes after its commit."""
+    if environment.commit is None or not dates:
+        return min(seconds_of(record.started_at) for record in records)
+    return dates[environment.commit] + (0.5 if environment.dirty else 0.0)
+
+
+def _day(of: Record | HistoryLine) -> str:
+    return day_of(seconds_of(of.started_at))
+
+
+def _times(records: Sequence[Record]) -> _Times:
+    """Return each case that has times."""
+    return {case: summary for case, summary in summarise_cases(records).items() if summary.step_times_s}
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """A case at the oldest and at the newest place, and the newest time over the oldest."""
+
+    before: Summary
+    after: Summary
+    ratio: Estimate
+
+
+def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
+    text = f"From {names[0]} to {names[-1]}: of {counted(len(effects), 'case')}"
+    for verdict in ("slower", "faster"):
+        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.ratio.verdict == verdict]
+        text += f", {len(growths):,} surely {verdict}" + (f" (by up to {growths[0]})" if growths else "")
+    return f"{text}. {counted(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
+
+
+def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
+    """Return the table of the newest time over the oldest, the largest sure change first; None without cases."""
+    rows: list[DataRow] = [
+        {
+            "variant": str(each.before.case.variant),
+            "setting": place(each.before.case),
+            "shown": each.ratio.text(),
+            "verdict": each.ratio.verdict or "not decided",
+            "before": number(each.before.time_s / MS),
+            "after": number(each.after.time_s / MS),
+            "rounds": f"{each.before.rounds_ok}, {each.after.rounds_ok}",
+        }
+        for each in effects[:_MOST_LISTED]
+    ]
+    columns = {"variant": "variant", "setting": "setting", "shown": "time after over before [95 % interval]"}
+    columns |= {"verdict": "change", "before": f"{names[0]}, ms", "after": f"{names[-1]}, ms", "rounds": "rounds"}
+    text = (
+        "The largest sure change first: its 95 % interval does not contain 1. One case in twenty looks changed by "
+        "chance, and machines drift between runs: dpbench gate measures two commits side by side to confirm a change."
+    )
+    if len(effects) > _MOST_LISTED:
+        text += f" The first {_MOST_LISTED} of {len(effects):,} are shown."
+    return Panel("changes", "The newest time over the oldest", text, columns, {ALL: rows}) if rows else None
+
+
+def _lines(history: History, results: MachineResults) -> Panel:
+    """Return the panel of all cases that were measured twice, without its chart."""
+    rows: dict[str, list[DataRow]] = {}
+    for case in dict.fromkeys(case for times in history.times.values() for case in times):
+        own = {name: times[case] for name, times in history.times.items() if case in times}
+        if len(own) < 2:
+            continue
+        first = next(iter(own.values()))
+        for name, each in own.items():
+            dot = point(name, str(case.variant), each.ratio_to(first), each.time_s, each.rounds_ok)
+            for key in results.settings_by_case.get(case, ()):
+                rows.setdefault(key, []).append(dot)
+    text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
+    title = f"Step time by {history.what}, over the first"
+    return Panel("ratios", title, text, {}, rows, None, "setting", results.first, results.labels)
+
+
+def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInputs:
+    """Return the records of two commits, given by their first digits, in this order.
+
+    Records of a changed working tree are of no commit. Raise WrongInputError.
+    """
+    clean: dict[str, list[Record]] = {}
+    for record in page_inputs.records:
+        if record.environment is not None and record.environment.commit and not record.environment.dirty:
+            clean.setdefault(record.environment.commit, []).append(record)
+    first, last = _full(before, list(clean)), _full(after, list(clean))
+    if first == last:
+        raise WrongInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
+    machines = [{machine_of(each.environment) for each in clean[name] if each.environment} for name in (first, last)]
+    if not machines[0] & machines[1]:
+        unlike = ", ".join(differences([*machines[0], *machines[1]]))
+        raise WrongInputError(
+            f"--commits: no machine has records of both, which differ in {unlike}; allowed: one machine"
+        )
+    return replace(page_inputs, records=[*clean[first], *clean[last]], commit_dates={first: 0.0, last: 1.0})
+
+
+def _full(asked: str, known: Sequence[str]) -> str:
+    """Return the only known commit that begins with `asked`."""
+    found = [commit for commit in known if asked and commit.startswith(asked.lower())]
+    if len(found) == 1:
+        return found[0]
+    named = ", ".join(each[:_SHORT] for each in known[:_MOST_NAMED]) or "none, the records have no clean commit"
+    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
+    raise WrongInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
+
+
+_BASE, _HEAD = "base", "head"
+_MOST_MACHINES, _MOST_BENCHMARKS = 6, 5
+_TEXT = (
+    "Each dot is a side's median step in one gate, over the first gate's base. Where base moves with head, the machine "
+    "has changed or an earlier commit. A red ring marks a gate with the verdict slower; another benchmark or a counter "
+    "may be the reason."
+)
+
+
+def gate_sections(page_inputs: PageInputs) -> tuple[list[Section], list[str]]:
+    """Return a section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
+    machines: dict[Environment, list[HistoryLine]] = {}
+    for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda each: seconds_of(each.started_at)):
+        machines.setdefault(machine_of(line.environment), []).append(line)
+    names = machine_names(list(machines))
+    named = list(zip(names, machines.values(), strict=True))[:_MOST_MACHINES]
+    sections = [_section(number, name, lines) for number, (name, lines) in enumerate(named)]
+    notes = [f"The gate's history is shown of {_MOST_MACHINES} of {len(machines)} machines."]
+    return sections, notes if len(machines) > _MOST_MACHINES else []
+
+
+def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
+    gates = dict(zip(_names(lines), lines, strict=True))
+    rows: dict[tuple[str, str], list[DataRow]] = {}
+    first_s: dict[tuple[str, str], float] = {}
+    for gate, line in gates.items():
+        for times in line.benchmarks:
+            key = (times.name, times.case)
+            first_s.setdefault(key, times.base_step_s)
+            for side, commit, step_s in (
+                (_BASE, line.base_commit, times.base_step_s),
+                (_HEAD, line.head_commit, times.head_step_s),
+            ):
+                ratio = Estimate(step_s / first_s[key], None, None)
+                cells = {"day": _day(line), "commit": _commit(commit), "verdict": str(line.verdict)}
+                cells["head_over_base"] = f"{times.ratio:.3f}"
+                is_slower = side == _HEAD and line.verdict is Verdict.SLOWER
+                own = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
+                rows.setdefault(key, []).append(own)
+    panel = panel_over_time(
+        _panel(number, rows),
+        list(gates),
+        [(_BASE, MUTED), (_HEAD, series(0))],
+        {"day": "date", "commit": "commit", "head_over_base": "head / base", "verdict": "verdict of the gate"},
+        "gate",
+    )
+    answers = [_summary(gates), *([] if rows else ["No gate has times."])]
+    title = f"How have the gate's step times changed on {name}?"
+    return Section(f"gate{number}", title, [] if panel is None else [panel], answers)
+
+
+def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Panel:
+    """Return the panel without its chart. The benchmark that changed most is shown first.
+
+    A benchmark's name that the settings gave to another case has a line for each case.
+    """
+    names = [name for name, _ in rows]
+    labels = {  # a name may be empty, so it is no key
+        f"b{place}": name if names.count(name) == 1 else f"{name}, {case}" for place, (name, case) in enumerate(rows)
+    }
+    own = dict(zip(labels, rows.values(), strict=True))
+    first = max(own, key=lambda key: abs(float(str(own[key][-1]["ratio"])) - 1), default="")
+    only = f" of {names[0]}" if len(rows) == 1 else ""
+    title = f"Step time{only} by gate: base and head"
+    return Panel("ratios", title, _TEXT, {}, own, None, f"benchmark {number}", first, labels, chosen="Benchmark")
+
+
+def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:
+    """Yield a name for each gate: its head's commit. The second gate of a commit ends in ``(2)``."""
+    seen: dict[str, int] = {}
+    for line in lines:
+        short = _commit(line.head_commit)
+        seen[short] = seen.get(short, 0) + 1
+        yield short if seen[short] == 1 else f"{short} ({seen[short]})"
+
+
+def _summary(gates: Mapping[str, HistoryLine]) -> str:
+    """Return how many gates there are, and which of them were slower."""
+    first, *_, last = [*gates.values(), *gates.values()]
+    days = f"on {_day(first)}" if _day(first) == _day(last) else f"from {_day(first)} to {_day(last)}"
+    slower = [f"{name} on {_day(line)}" for name, line in gates.items() if line.verdict is Verdict.SLOWER][::-1]
+    more = f" and {len(slower) - _MOST_BENCHMARKS:,} earlier ones" if len(slower) > _MOST_BENCHMARKS else ""
+    named = ", ".join(slower[:_MOST_BENCHMARKS])
+    which = f"The verdict was slower in {len(slower):,}: {named}{more}." if slower else "The verdict was never slower."
+    return f"{counted(len(gates), 'gate')} {days}. {which}"
+
+
+def _commit(commit: str | None) -> str:
+    return "worktree" if commit is None else one_line(commit)[:_SHORT]

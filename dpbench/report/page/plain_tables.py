@@ -1,0 +1,142 @@
+"""Tables without a chart: how cases ended, the environment, words, and all cases for a spreadsheet."""
+
+from collections.abc import Sequence
+
+from dpbench.analysis.answer import ideal_in_words, place
+from dpbench.analysis.compare_variants import Row
+from dpbench.cases.names import FAMILIES, Family, short_devices
+from dpbench.records.record import Outcome
+from dpbench.report.page.machines import MachineResults
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
+from dpbench.text.outside import shortened
+
+_MOST_REASONS = 200
+
+
+def outcomes(machine: MachineResults) -> Panel | None:
+    """Return the cases that failed or were skipped, or failed in some rounds, with reasons; None without any."""
+    rows: list[DataRow] = [
+        {
+            "variant": str(summary.case.variant),
+            "setting": place(summary.case),
+            "outcome": "some rounds failed" if summary.outcome is Outcome.OK else summary.ended,
+            "reason": shortened(summary.reason),
+        }
+        for summary in machine.summaries
+        if summary.reason is not None
+    ]
+    if not rows:
+        return None
+    more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
+    text = f"Cases without times, and cases in which some rounds failed.{more}"
+    return Panel("outcomes", "Failed and skipped", text, {name: name for name in rows[0]}, {ALL: rows[:_MOST_REASONS]})
+
+
+def environment(machine: MachineResults) -> Panel | None:
+    """Return what must be equal before times are compared; None if no record has it."""
+    if machine.environment is None:
+        return None
+    fields = machine.environment.model_dump(mode="json").items()
+    texts = {name.replace("_", " "): shown_value(value) for name, value in fields}
+    rows: list[DataRow] = [{"field": name, "value": text} for name, text in texts.items() if text]
+    text = "The machine and the versions, as the measuring processes saw them."
+    return Panel("environment", "Environment", text, {"field": "field", "value": "value"}, {ALL: rows})
+
+
+def shown_value(value: object) -> str:
+    """Return a field of the environment as text: equal entries of a list once, with their number."""
+    if isinstance(value, list | tuple):
+        parts = [str(each) for each in value if each is not None]
+        counted = dict.fromkeys(parts)
+        return ", ".join(f"{parts.count(each)} x {each}" if parts.count(each) > 1 else each for each in counted)
+    return "" if value is None else str(value)
+
+
+_TERMS = {
+    "step": "one forward, loss, backward and update of the parameters; in the mode inference, one forward",
+    "reference": "the variant that ratios are to: that of --reference, else torch_dp, naive or the first scheme",
+    "round": "one fresh process for each variant; its time is the median of its samples",
+    "95 % interval": "how far the figure may be off, from the spread between rounds; two variants are compared round "
+    "by round",
+    "not decided": "the interval of the ratio of two variants contains 1, so either may be the faster one",
+    "lane": "one of the devices that a variant uses, such as cuda:1; lanes of one device share it, as cpu*2 does",
+    "lag": "how much later than the fastest rank a rank ends its step",
+}
+_PHASES = {
+    "scatter": "the batch is divided, and each part is sent to its device",
+    "replicate": "parameters and buffers are sent to the other devices",
+    "parallel_apply": "all devices compute their parts of the forward",
+    "gather": "the outputs are sent to one device",
+    "reduce": "the gradients of all devices are sent and added",
+    "optimiser": "the step of the optimizer, which changes the parameters",
+    "collectives": "operations of all processes together, such as the sum of gradients in ddp",
+}
+
+
+def words(machine: MachineResults) -> Panel | None:
+    """Return the table of words, folded; None without variants that have times."""
+    if not machine.variants:
+        return None
+    settings = [comparison.setting for comparison in machine.compared.comparisons]
+    families = {setting.workload.partition("/")[0] for setting in settings}
+    meanings = {
+        **{str(variant.name): variant.name.sentence for variant in machine.variants},
+        **{f"{family}/...": f"workload; {FAMILIES[family]}" for family in Family if family in families},
+        **_TERMS,
+        "ideal, limit": ideal_in_words(settings),
+        **_PHASES,
+    }
+    rows: list[DataRow] = [{"word": word, "meaning": meaning} for word, meaning in meanings.items()]
+    columns, text = {"word": "word", "meaning": "meaning"}, "What this page means by the names in its charts."
+    return Panel("words", "Variants, phases and terms", text, columns, {ALL: rows}, is_folded=True)
+
+
+MOST_ROWS = 10_000
+_DIGITS = 5
+_COLUMNS = {
+    **{name: name for name in ("machine", "workload", "variant", "devices", "batch", "mode", "dtype", "outcome")},
+    "time_ms": "ms a step",
+    "low_ms": "low, 95 %",
+    "high_ms": "high, 95 %",
+    "ratio": "ratio to reference",
+    "percent": "% of ideal",
+    "items_per_s": "items/s",
+    "rounds": "rounds",
+    "host_mib": "host MiB",
+}
+
+
+def raw_table(machines: Sequence[MachineResults]) -> RawTable:
+    """Return the table of the first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
+    every = [(machine.name, row) for machine in machines for row in machine.compared.cases]
+    rows = [_cells(name, row) for name, row in every[:MOST_ROWS]]
+    fields = [field for field in _COLUMNS if field != "machine" or len(machines) > 1]
+    fields.sort(key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
+    columns = {field: _COLUMNS[field] for field in fields}
+    return RawTable(columns, [[row[field] for field in fields] for row in rows], len(every) - len(rows))
+
+
+def _cells(machine: str, row: Row) -> dict[str, Cell]:
+    summary, case, time = row.summary, row.summary.case, row.summary.step_time_s
+    return {
+        "machine": machine,
+        "workload": case.workload,
+        "variant": str(case.variant),
+        "devices": short_devices(case.devices),
+        "batch": case.batch,
+        "mode": str(case.mode),
+        "dtype": str(case.dtype),
+        "outcome": "ok, few samples" if summary.thin_rounds else summary.ended,
+        "time_ms": _rounded(time and time.value, 1e3),
+        "low_ms": _rounded(time and time.low, 1e3),
+        "high_ms": _rounded(time and time.high, 1e3),
+        "ratio": _rounded(row.ratio and row.ratio.value),
+        "percent": _rounded(row.percent),
+        "items_per_s": _rounded(summary.items_per_s),
+        "rounds": summary.rounds_ok,
+        "host_mib": _rounded(summary.peak_rss_bytes and summary.peak_rss_bytes.value, 2**-20),
+    }
+
+
+def _rounded(value: float | None, factor: float = 1.0) -> float | None:
+    return None if value is None else float(f"{value * factor:.{_DIGITS}g}")

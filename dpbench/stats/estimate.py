@@ -1,0 +1,169 @@
+"""Estimates over rounds: step times and their ratios, with 95 % intervals.
+
+Processes of identical code differ more than the samples in one of them, so the round, one process, is the unit of the
+statistics:
+
+- A round counts by the median of its samples. Samples of several rounds are never pooled: a pool would take five
+  processes for hundreds of independent samples.
+- The value is the median over rounds.
+- The interval is Student's t on the logarithms of the round medians. For a ratio it is Welch's, because the two cases
+  can have different numbers of rounds.
+
+Measured on 4,000 simulated comparisons of two identical cases, 30 samples a round with 5 % noise and one spike in ten,
+rounds log-normal with standard deviation s. The table has the percentage of the ratio's intervals that contain 1.
+
+    rounds   s = 5 %   10 %   20 %   10 %, one round in ten 1.5 times slower   10 %, the same drift in both again
+         2      97.8   97.4   97.5
+         3      96.5   96.8   96.4
+         5      95.8   95.2   95.6                                      96.6                                 98.9
+        10      95.1   95.1   95.0
+
+A percentile bootstrap over rounds covers as much, 96.3 % at 5 rounds and s = 10 %, with intervals a tenth wider.
+Student's t on ratios of paired rounds covers as much too; it is narrower only if both cases share a drift.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, hypot, log, sqrt
+from statistics import median
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.text.quantities import decimals
+
+# Two-sided 95 % quantiles.
+_DEGREES = (1, 2, 3, 4, 5, 6, 8, 10, 15, 30, np.inf)
+_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3060, 2.2281, 2.1314, 2.0423, 1.9600)
+
+
+def t_quantile(probability: float, degrees: float) -> float:
+    """Exact, for a `probability` of 0 to 1; imports scipy."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, probability))
+
+
+def t95_from_table(degrees: float) -> float:
+    """The quantile at 97.5 % for 1 degree of freedom or more, the factor of a two-sided 95 % interval, without scipy.
+
+    Between the table's entries it is at most 3 % too large.
+    """
+    inverse = [1 / known for known in reversed(_DEGREES)]
+    return float(np.exp(np.interp(1 / degrees, inverse, np.log(_QUANTILES[::-1]))))
+
+
+def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """The standard error of the mean of n values, two or more, with n - 1 degrees of freedom."""
+    return float(np.std(values, ddof=1)) / sqrt(len(values))
+
+
+Rounds: TypeAlias = Sequence[Sequence[float]]
+"""The samples of each round in seconds, above 0."""
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval, whose ends are None for a single round."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both are the value if there is no interval."""
+        return self.value if self.low is None else self.low, self.value if self.high is None else self.high
+
+    @property
+    def is_above_one(self) -> bool:
+        return self.low is not None and self.low > 1
+
+    @property
+    def is_below_one(self) -> bool:
+        return self.high is not None and self.high < 1
+
+    @property
+    def verdict(self) -> str:
+        """``slower``, ``faster``, or nothing if the interval contains 1."""
+        return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
+
+    def text(self, unit: float = 1.0) -> str:
+        """Text such as ``1.23 [1.20, 1.31]``, or only the value without an interval."""
+        digits = decimals(self.value / unit)
+        value, *ends = (f"{x / unit:,.{digits}f}" for x in (self.value, self.low, self.high) if x is not None)
+        return f"{value} [{', '.join(ends)}]" if ends else value
+
+
+def median_of_rounds(rounds: Rounds) -> Estimate:
+    """The step time in seconds; raise ValueError as `log_medians` does."""
+    logs = log_medians(rounds)
+    return _estimate(float(np.median(logs)), float(logs.mean()), *_spread(logs))
+
+
+def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
+    """The step time as a multiple of the reference's; raise ValueError as `log_medians` does."""
+    logs, others = log_medians(times), log_medians(reference)
+    value = float(np.median(logs) - np.median(others))
+    centre = float(logs.mean() - others.mean())
+    if len(logs) == 1 or len(others) == 1:
+        return _estimate(value, centre, 0.0, 0.0)
+    (error_a, degrees_a), (error_b, degrees_b) = _spread(logs), _spread(others)
+    error = float(np.hypot(error_a, error_b))
+    # Welch-Satterthwaite
+    weight = error_a**4 / degrees_a + error_b**4 / degrees_b
+    return _estimate(value, centre, error, error**4 / weight if weight > 0 else degrees_a + degrees_b)
+
+
+def log_medians(rounds: Rounds) -> NDArray[np.float64]:
+    """The logarithm of each round's median: shape (rounds,).
+
+    Raise ValueError without a round, for a round without a sample, and for a sample not above 0.
+    """
+    if not rounds or any(len(samples) == 0 or min(samples) <= 0 for samples in rounds):
+        raise ValueError("an estimate needs a round, and each round samples above 0")
+    return np.log([median(samples) for samples in rounds])
+
+
+def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:
+    if len(logs) == 1:
+        return 0.0, 0.0
+    return standard_error(logs), float(len(logs) - 1)
+
+
+def _estimate(value: float, centre: float, error: float, degrees: float) -> Estimate:
+    """The estimate of a value and an interval as logarithms.
+
+    One slow round can put the median outside the interval around the mean, which is then widened.
+    """
+    if degrees == 0:
+        return Estimate(float(np.exp(value)), None, None)
+    half = t95_from_table(degrees) * error
+    low, high = min(centre - half, value), max(centre + half, value)
+    return Estimate(float(np.exp(value)), float(np.exp(low)), float(np.exp(high)))
+
+
+def ratio_of_estimates(head: Estimate, base: Estimate) -> Estimate:
+    """Head's value over base's, above 0, with a 95 % interval, unless one of the two has none or an end not above 0.
+
+    On logarithms, half-widths are root sums of squares of the two intervals' half-widths: the two are taken as
+    independent. A value outside of its own interval widens that.
+
+    Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and standard
+    deviation".
+    """
+    value = head.value / base.value
+    of_head, of_base = log_distances(head), log_distances(base)
+    if of_head is None or of_base is None:
+        return Estimate(value, None, None)
+    below, above = hypot(of_head[0], of_base[1]), hypot(of_head[1], of_base[0])
+    return Estimate(value, value * exp(-below), value * exp(above))
+
+
+def log_distances(estimate: Estimate) -> tuple[float, float] | None:
+    """Distances from the value to the ends, as logarithms of 0 or more, or None."""
+    if estimate.low is None or estimate.high is None or min(estimate.value, estimate.low, estimate.high) <= 0:
+        return None
+    return max(0.0, log(estimate.value / estimate.low)), max(0.0, log(estimate.high / estimate.value))
