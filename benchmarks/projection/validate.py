@@ -73,6 +73,7 @@ def main() -> int:
         return 2
     FILE.write_text(fitted_text(found))
     PAGE.write_text(page(heading("benchmarks.projection.validate"), tables, outcomes, rows, found))
+    print(f"{PAGE} and {FILE}: written")
     return 0
 
 

@@ -1,6 +1,6 @@
 """From records to comparisons of the variants in each setting, and the fastest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -123,6 +123,25 @@ class Comparisons:
         return [*rows.values(), *map(Row, self.single_device_baselines)]
 
 
+def check_environment(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
+    """Return no differences. Raise WrongInputError if the records are of several environments."""
+    different = _differences(records)
+    if different:
+        fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
+        raise WrongInputError(
+            f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
+        )
+    return different
+
+
+def _differences(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
+    return differences(list(dict.fromkeys(_environments(records))))
+
+
+def _environments(records: Sequence[Record]) -> Iterator[Environment]:
+    return (record.environment for record in records if record.environment)
+
+
 def compare(
     records: Iterable[Record],
     skipped: Iterable[Skip] = (),
@@ -134,13 +153,7 @@ def compare(
     WrongInputError, or with `allow_different` return the differences.
     """
     records = list(records)
-    environments = list(dict.fromkeys(record.environment for record in records if record.environment))
-    different = differences(environments)
-    if different and not allow_different:
-        fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
-        raise WrongInputError(
-            f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
-        )
+    different = _differences(records) if allow_different else check_environment(records)
     summaries = _summaries(records, skipped)
     of_setting: dict[str, list[Case]] = {}
     for case in summaries:
@@ -157,7 +170,7 @@ def compare(
         different["throttled"] = (False, True)
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
     single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)
-    return Comparisons(comparisons, single_device_baselines, environments[0] if environments else None, different)
+    return Comparisons(comparisons, single_device_baselines, next(_environments(records), None), different)
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:

@@ -168,7 +168,8 @@ def _run(words: list[str]) -> int:
     except ReportedError as error:
         line, code = str(error), error.exit_code
     except typer.TyperException as error:
-        line, code = usage_line(error.format_message(), "dpbench"), ExitCode.WRONG_INPUT
+        of_command = getattr(getattr(error, "ctx", None), "command_path", "dpbench")
+        line, code = usage_line(error.format_message(), of_command), ExitCode.WRONG_INPUT
     except Exception as error:
         if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
             line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT

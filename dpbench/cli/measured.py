@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dpbench.analysis.answer import load_warning
-from dpbench.analysis.compare_variants import Comparisons
+from dpbench.analysis.compare_variants import Comparisons, check_environment
 from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
@@ -69,7 +69,8 @@ def measure_spec(
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
         warn(load.warning() if load else [])
-        found = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner)
+        check = len if output.allow_different else check_environment
+        found = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check)
     warn(list(found.warnings))
     if found.is_interrupted and not found.records:
         drop_if_empty(store.path)

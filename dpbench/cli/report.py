@@ -10,7 +10,19 @@ import typer
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.page import Open, tell_page
-from dpbench.cli.shared import Details, Form, Json, Markdown, Reference, example, form_of, option, show_lines
+from dpbench.cli.shared import (
+    Details,
+    Form,
+    Json,
+    Markdown,
+    Reference,
+    complain,
+    example,
+    form_of,
+    option,
+    show_lines,
+    warn,
+)
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
@@ -48,6 +60,10 @@ def report(
     form = form_of(as_json=as_json, as_markdown=as_markdown)
     chosen = None if reference is None else _variant(reference)
     found = read_inputs(files)
+    warn(found.left_out)
+    if found.is_empty:
+        complain(f"{', '.join(map(str, files))}: no line is a record; nothing was written")
+        return ExitCode.NEGATIVE
     if output is None:  # that of one file is its own; several must not replace the page of the first
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     if commits is not None:

@@ -47,7 +47,7 @@ def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Ite
     built = built_of(folder)
     folders = [built] if built.is_dir() else [folder / place for place in IMPORT_FOLDERS if (folder / place).is_dir()]
     if any((each / "dpbench").exists() for each in folders):
-        raise BorrowedError("the commit holds dpbench, which this process has imported; allowed: a workload instead")
+        raise BorrowedError("the commit holds dpbench, which this process has imported; its benchmarks need a workload")
     import_from([str(each) for each in folders], one_thread=one_thread)
     with TemporaryDirectory(ignore_cleanup_errors=True) as new, chdir(new):
         yield

@@ -78,7 +78,7 @@ def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_
         return None
     asked = f"{asked_rounds} round{'s' * (asked_rounds > 1)} of {cases} case{'s' * (cases > 1)}"
     kept = f"{rounds} rounds, " if rounds < asked_rounds else ""
-    return f"budget: {budget_s:g} s is too short for {asked}: {kept}about {total_s:.0f} s"
+    return f"budget: {budget_s:g} s is too short for {asked}: it takes {kept}about {total_s:.0f} s"
 
 
 def are_too_many(rounds: int, guess: RoundCost, budget_s: float) -> bool:

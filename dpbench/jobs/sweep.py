@@ -68,7 +68,8 @@ class Progress:
 class SweepRecords:
     """The plan's records in the order of the store, its warnings, and the load of other processes meanwhile.
 
-    Records of earlier calls are among them. If `is_interrupted`, some of the plan's records are missing.
+    Records of earlier calls are among them; without a new one there is no load. If `is_interrupted`, some of the
+    plan's records are missing.
     """
 
     records: tuple[Record, ...]
@@ -87,8 +88,10 @@ def machine_for(spec: Spec) -> MachineInfo:
 class _Kept:
     store: Store
     found: list[Record]
+    check: Callable[[Sequence[Record]], object]
 
     def append(self, record: Record) -> None:
+        self.check([*self.found[:1], record])
         self.store.append(record)
         self.found.append(record)
 
@@ -101,9 +104,11 @@ def run_sweep(
     *,
     retry: Retry | None = None,
     runner: JobRunner | None = None,
+    check: Callable[[Sequence[Record]], object] = len,
 ) -> SweepRecords:
     """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
 
+    `check` gets a record of the store and the new one before it is stored; an error that it raises ends the sweep.
     `retry` first removes the plan's failed records from the store. A KeyboardInterrupt ends the sweep, and the result
     says so. Raises StoreError.
     """
@@ -114,7 +119,8 @@ def run_sweep(
         if retry is Retry.FAILED:
             take_failed_out(store, lambda record: record.key in keys)
         contents = store.read()
-        records, is_interrupted = _Kept(store, list(contents.records)), False
+        records, is_interrupted = _Kept(store, list(contents.records), check), False
+        is_complete = keys <= {record.key for record in records.found}
         try:
             run(
                 order,
@@ -133,7 +139,7 @@ def run_sweep(
             runner.end_round()
     found = tuple(record for record in records.found if record.key in keys)
     warnings = (*contents.warnings, *_lost_warning(store, records.found))
-    return SweepRecords(found, warnings, is_interrupted, meter.read())
+    return SweepRecords(found, warnings, is_interrupted, None if is_complete else meter.read())
 
 
 def run(

@@ -33,6 +33,8 @@ def why_not(variant: VariantId, machine: Machine) -> str | None:
     several = machine.ring is not None and machine.ring.machines > 1
     if several and variant.name not in _FROM_ONE_DEVICE:
         return "one process cannot use the devices of several machines"
+    if machine.devices == 1 and variant != SINGLE:
+        return "the machine has one device; allowed: single"
     return None
 
 

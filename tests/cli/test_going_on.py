@@ -70,3 +70,19 @@ def test_records_of_another_machine_are_refused_unless_allowed(sweep, tmp_path):
     assert set(shown["differences"]) == {"hostname", "torch"}
     assert "2.9.0" in shown["differences"]["torch"]
     assert shown["cases"][0]["step_time_s"]["median"] > 0
+
+
+def test_a_record_of_another_commit_is_refused_before_it_is_stored(sweep, tmp_path):
+    _, (first, _) = sweep()
+    first["environment"]["commit"] = "0" * 40
+    path = tmp_path / "results/runs/sweep-my.jsonl"
+    path.write_text(json.dumps(first) + "\n")
+    done, kept = sweep()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "environment: the records differ in commit" in done.stderr
+    assert kept == [first]
+
+
+def test_a_sweep_that_is_complete_says_nothing_of_other_processes(sweep):
+    sweep()
+    assert json.loads(sweep()[0].stdout).get("other_load") is None

@@ -12,6 +12,7 @@ from dpbench.projection.machine_file import machine_names
 from dpbench.projection.step_counts import AffineCounts
 from dpbench.projection.step_sum import Fitted, fitted
 
+ROOT = HERE.parents[1]
 VARIANTS = ("--variants", "single,torch_dp,ddp")
 
 
@@ -110,6 +111,15 @@ def test_a_variant_that_one_process_cannot_run_has_its_reason(call):
     code, out, _ = call("project", "convnet/base", "--machine", "2x8xA100-100gb", *VARIANTS)
     assert code == 0
     assert "torch_dp: one process cannot use the devices of several machines" in out
+
+
+def test_one_device_has_no_scheme_for_several(call, tmp_path):
+    """`dpbench doctor` writes such a file on a machine with one GPU."""
+    machine = next((ROOT / "results/gpu").glob("*/machine.toml"))
+    code, out, _ = call("project", "convnet/base", "--machine", machine)
+    assert code == 0
+    assert "tuned: the machine has one device; allowed: single" in out
+    assert "use torch_dp" not in out
 
 
 def test_list_has_every_machine(call):

@@ -120,3 +120,19 @@ def test_several_commits_are_a_history_in_the_order_of_the_repository(dpbench, t
     for folder, ends in ((tmp_path / ".git", (first, last)), (tmp_path / "none", (last, first))):
         assert dpbench("report", "r.jsonl", GIT_DIR=str(folder)).returncode == 0
         assert f"From {ends[0][:10]} to {ends[1][:10]}: " in (tmp_path / "r.html").read_text()
+
+
+def test_files_without_a_record_end_with_code_1_and_no_page(dpbench, tmp_path):
+    (tmp_path / "other.jsonl").write_text('{"plant": "a"}\n')
+    done = dpbench("report", "other.jsonl", "--json")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1 bad line was left out" in done.stderr
+    assert done.stderr.endswith("dpbench: other.jsonl: no line is a record; nothing was written\n")
+    assert not (tmp_path / "other.html").exists()
+
+
+def test_bad_lines_among_records_are_named(dpbench, records):
+    records.write_bytes(records.read_bytes() + b"{}\n")
+    done = dpbench("report", records)
+    assert done.returncode == 0
+    assert "1 bad line was left out" in done.stderr

@@ -83,5 +83,7 @@ def test_a_budget_that_suffices_needs_no_words():
 
 
 def test_a_short_budget_is_said_with_what_it_will_take():
-    assert sentence(5, 5, 80.0, 3, 99.6) == ("budget: 80 s is too short for 5 rounds of 5 cases: 3 rounds, about 100 s")
-    assert sentence(1, 1, 1.0, 1, 9.0) == "budget: 1 s is too short for 1 round of 1 case: about 9 s"
+    assert sentence(5, 5, 80.0, 3, 99.6) == (
+        "budget: 80 s is too short for 5 rounds of 5 cases: it takes 3 rounds, about 100 s"
+    )
+    assert sentence(1, 1, 1.0, 1, 9.0) == "budget: 1 s is too short for 1 round of 1 case: it takes about 9 s"

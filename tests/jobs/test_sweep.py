@@ -122,7 +122,7 @@ def test_a_short_budget_drops_rounds_and_says_so_before_the_first_and_again_if_t
     )
     assert len(records) == 10
     assert clock() == pytest.approx(50.0, abs=1.0)
-    words = "budget: 50 s is too short for 10 rounds of 2 cases:"
+    words = "budget: 50 s is too short for 10 rounds of 2 cases: it takes"
     assert notes == [(0.0, f"{words} 6 rounds, about 43 s", 6), (10.0, f"{words} 5 rounds, about 50 s", 5)]
 
 
@@ -132,7 +132,7 @@ def test_a_budget_that_may_suffice_is_not_called_too_short_before_a_round_was_ta
     sweep(child, rounds_of(5), budget_s=30.0, clock=clock, progress=lambda now: now.note and notes.append(now.note))
     assert not notes
     sweep(child, rounds_of(5), budget_s=28.0, clock=clock, progress=lambda now: now.note and notes.append(now.note))
-    words = "budget: 28 s is too short for 5 rounds of 2 cases:"
+    words = "budget: 28 s is too short for 5 rounds of 2 cases: it takes"
     assert notes == [f"{words} 3 rounds, about 22 s", f"{words} 4 rounds, about 24 s"]
 
 
@@ -153,7 +153,7 @@ def test_the_least_rounds_are_taken_beyond_the_budget():
     launcher, records = sweep(child, rounds_of(10), **options)
     assert len(records) == 6
     assert {job.sampling_s for job in launcher.jobs} == {LEAST_S}
-    words = "budget: 1 s is too short for 10 rounds of 2 cases: 3 rounds,"
+    words = "budget: 1 s is too short for 10 rounds of 2 cases: it takes 3 rounds,"
     assert notes == [f"{words} about 22 s", f"{words} about 30 s"]
 
 
@@ -167,7 +167,7 @@ def test_a_machine_that_slows_down_loses_further_rounds():
     options = {"budget_s": 60.0, "clock": clock, "progress": lambda now: now.note and notes.append(now.note)}
     _, records = sweep(child, rounds_of(10), **options)
     assert (len(records), clock()) == (10, pytest.approx(56.0))
-    assert notes == ["budget: 60 s is too short for 10 rounds of 2 cases: 5 rounds, about 56 s"]
+    assert notes == ["budget: 60 s is too short for 10 rounds of 2 cases: it takes 5 rounds, about 56 s"]
 
 
 def test_a_resumed_sweep_takes_the_round_that_it_began_and_counts_the_whole_ones():

@@ -88,6 +88,10 @@ class PageInputs:
     commit_dates: Mapping[str, float] = field(default_factory=dict)
     with_days: bool = False
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.records or self.skipped or self.counts or self.projections or self.elastic or self.gates)
+
 
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
     """Read the files. A name that ends in .json is a projection; any other holds records, elastic runs or gates.
