@@ -68,17 +68,17 @@ def train(make, policy, place, make_input, *, steps=2, devices=DEVICES):
     return wrapper
 
 
-def train_sparsely(policy):
-    """Train with sparse gradients and inputs from the host.
+def train_sparsely(policy, source="cpu"):
+    """Train with sparse gradients.
 
-    So an input may get the memory of a gradient that the engine has cloned on the hub.
+    An input from another device may get the memory of a gradient that the engine has cloned on the hub.
     """
     base = nn.Embedding(11, 4, sparse=True).to("sim:0")
     wrapper = DataParallel(base, DEVICES, policy=policy)
     optimizer = torch.optim.SGD(base.parameters(), lr=0.1)
     for _ in range(4):
         optimizer.zero_grad()
-        wrapper(torch.randint(11, (8, 3))).sum().backward()
+        wrapper(torch.randint(11, (8, 3)).to(source)).sum().backward()
         assert base.weight.grad.is_sparse
         optimizer.step()
 

@@ -76,9 +76,10 @@ def test_several_forwards_before_their_backwards_have_no_race(route, policy, bat
             loss.backward()
 
 
+@pytest.mark.parametrize("source", ["cpu", "sim:1"])
 @pytest.mark.parametrize(("route", "policy"), sampled(product(ROUTES, POLICIES), 14))
-def test_sparse_gradients_have_no_race(route, policy):
-    train_sparsely(replace(POLICIES[policy], route=route))
+def test_sparse_gradients_have_no_race(route, policy, source):
+    train_sparsely(replace(POLICIES[policy], route=route), source)
 
 
 @pytest.mark.parametrize(
