@@ -11,7 +11,7 @@ from torch import nn
 
 from dpbench.measure.counted.host_work import ThreadWork
 from dpbench.measure.pinned import pinned
-from dpbench.parallel import DataParallel
+from dpbench.parallel import DataParallel, thread_state
 from dpbench.records.count_record import Phase
 
 NOTHING = dict.fromkeys(("threads_started", "threading_calls", "thread_python_calls", "waits"), 0)
@@ -97,7 +97,8 @@ def test_what_follows_a_wait_that_time_ended_is_no_part_of_a_step(work):
 
 @pytest.mark.parametrize("way", ["sequence", "threads"])
 @pytest.mark.filterwarnings("ignore:replicas ran on several threads")
-def test_the_default_dispatch_chooses_the_given_way(way):
+def test_the_default_dispatch_chooses_the_given_way(way, monkeypatch):
+    monkeypatch.setattr(thread_state, "FORWARD_AD", "nobody's")  # as in a process that has not used forward-mode AD
     seen = set()
 
     class Seeing(nn.Module):
