@@ -1,8 +1,10 @@
 import gc
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from dpbench.measure.ranks.team import Team
+from dpbench.measure.ranks.team import Ranks, Team
 from dpbench.measure.sample import sample
 from dpbench.measure.stopping import StopRule, WarmUp
 from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
@@ -15,6 +17,19 @@ def test_samples_are_the_steps_after_the_warm_up():
     assert set(found.times_s) == {1.0}
     assert steps.taken == found.warmup_steps + len(found.times_s)
     assert found.stopped_by == "interval"
+
+
+def test_ranks_agree_on_the_slowest_ones_times(monkeypatch):
+    other = torch.tensor([3.0, -3.0, 9.0], dtype=torch.float64)  # its step, less its step, and its time so far
+
+    def all_reduce(times_s, *, op, group):
+        assert op == dist.ReduceOp.MAX
+        times_s.copy_(torch.maximum(times_s, other))
+
+    monkeypatch.setattr(dist, "new_group", lambda **_: None)
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    assert Ranks(0, 2).slowest(1.0, 10.0) == (3.0, 2.0, 10.0)
+    assert Ranks(0, 2).slowest(5.0, 8.0) == (5.0, 2.0, 9.0)
 
 
 def test_a_sample_is_the_slowest_ranks_time_and_has_a_skew():
