@@ -9,6 +9,7 @@ from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
 from dpbench.measure.fairness import TOLERANCE, error_against_oracle, tolerance_of
+from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
 from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
@@ -82,6 +83,23 @@ def chunked_over_all_inputs(base, devices):
 @pytest.mark.parametrize("wrap", [averaging, stale, not_a_number])
 def test_another_computation_has_an_error(wrap):
     assert not error(wrap) <= ALLOWED
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_number_that_is_not_finite_is_an_infinite_error(wrong, place):
+    expected = [torch.ones(3), torch.ones(3)]
+    computed = [tensor.clone() for tensor in expected]
+    computed[place][1] = wrong
+    assert fairness._relative_error(computed, expected) == float("inf")
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2 * ALLOWED])
+def test_an_error_above_the_tolerance_is_refused(wrong):
+    case = Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1)
+    refuse_wrong_result(case, ALLOWED)
+    with pytest.raises(WrongResultError, match="away from the plain module"):
+        refuse_wrong_result(case, wrong)
 
 
 class Settling:
