@@ -123,15 +123,13 @@ class Comparisons:
         return [*rows.values(), *map(Row, self.single_device_baselines)]
 
 
-def check_environment(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
-    """Return no differences. Raise WrongInputError if the records are of several environments."""
-    different = _differences(records)
-    if different:
+def check_environment(records: Sequence[Record]) -> None:
+    """Raise WrongInputError if the records are of several environments."""
+    if different := _differences(records):
         fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in different.items())
         raise WrongInputError(
             f"environment: the records differ in {fields}; allowed: records of one environment, or --allow-different"
         )
-    return different
 
 
 def _differences(records: Sequence[Record]) -> dict[str, tuple[object, ...]]:
@@ -153,7 +151,9 @@ def compare(
     WrongInputError, or with `allow_different` return the differences.
     """
     records = list(records)
-    different = _differences(records) if allow_different else check_environment(records)
+    if not allow_different:
+        check_environment(records)
+    different = _differences(records)
     summaries = _summaries(records, skipped)
     of_setting: dict[str, list[Case]] = {}
     for case in summaries:

@@ -79,6 +79,9 @@ def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
 
 def _check_writable(events: Path) -> None:
     # os.path, because a Path raises PermissionError in a folder that cannot be read
-    place = events if os.path.exists(events) else events.parent
-    if (place is events and not os.path.isfile(events)) or not os.access(place, os.W_OK | os.X_OK * (place != events)):
+    if os.path.exists(events):
+        is_writable = os.path.isfile(events) and os.access(events, os.W_OK)
+    else:
+        is_writable = os.access(events.parent, os.W_OK | os.X_OK)
+    if not is_writable:
         raise WrongInputError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

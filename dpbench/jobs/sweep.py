@@ -38,6 +38,7 @@ from dpbench.records.store import Retry, Store, StoreError, take_failed_out
 from dpbench.stats.least_samples import MOST_S
 
 Key = tuple[str, int]
+Check = Callable[[Sequence[Record]], object]
 
 
 class Records(Protocol):
@@ -88,10 +89,11 @@ def machine_for(spec: Spec) -> MachineInfo:
 class _Kept:
     store: Store
     found: list[Record]
-    check: Callable[[Sequence[Record]], object]
+    check: Check | None
 
     def append(self, record: Record) -> None:
-        self.check([*self.found[:1], record])
+        if self.check is not None:
+            self.check([*self.found[:1], record])
         self.store.append(record)
         self.found.append(record)
 
@@ -104,11 +106,11 @@ def run_sweep(
     *,
     retry: Retry | None = None,
     runner: JobRunner | None = None,
-    check: Callable[[Sequence[Record]], object] = len,
+    check: Check | None = None,
 ) -> SweepRecords:
     """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
 
-    `check` gets a record of the store and the new one before it is stored; an error that it raises ends the sweep.
+    `check` gets a record of the store and the new one before that is stored; an error that it raises ends the sweep.
     `retry` first removes the plan's failed records from the store. A KeyboardInterrupt ends the sweep, and the result
     says so. Raises StoreError.
     """

@@ -219,6 +219,12 @@ def test_options_for_maintainers_are_a_group_at_the_end(call, command, rare, usu
     assert f"  {rare} " not in options
 
 
+def test_an_unknown_option_names_the_help_of_its_command(call):
+    code, out, err = call("compare", "--foo")
+    assert (code, out) == (2, "")
+    assert err == "dpbench: No such option: --foo. Allowed: what `dpbench compare --help` lists.\n"
+
+
 def test_the_former_name_of_an_option_is_taken_with_a_warning(call):
     warning, refusal = call("gate", "--base", "x", "--markdown=a/")[2].splitlines()
     assert warning == "dpbench: warning: --markdown is called --comment now"

@@ -131,7 +131,11 @@ MISTAKES = {
     "a device on no switch": ("[[0, 1], [2, 3]]", "[[0, 1], [2]]", "switches: [[0, 1], [2]] is not allowed; allowed:"),
     "an empty switch": ("[[0, 1], [2, 3]]", "[[0, 1], [2, 3], []]", "switches: [[0, 1], [2, 3], []] is not allowed;"),
     "switches as numbers": ("[[0, 1], [2, 3]]", "[0, 1, 2, 3]", "switches.0: Input should be a valid list, not 0"),
-    "a socket with an unknown switch": ("[[0], [1]]", "[[0], [2]]", "sockets: [[0], [2]] is not allowed; allowed:"),
+    "a socket with an unknown switch": (
+        "[[0], [1]]",
+        "[[0], [2]]",
+        "sockets: [[0], [2]] is not allowed; allowed: lists that hold each of the switches",
+    ),
     "an NVLink with itself": ("[[0, 1, 2]]", "[[1, 1, 2]]", "nvlinks: [1, 1, 2] is not allowed; allowed: two devices"),
     "an NVLink to an unknown device": ("[[0, 1, 2]]", "[[0, 4, 2]]", "nvlinks: [0, 4, 2] is not allowed; allowed: two"),
     "an NVLink twice": ("[[0, 1, 2]]", "[[0, 1, 2], [1, 0, 1]]", "nvlinks: [1, 0, 1] is not allowed; allowed: two"),
