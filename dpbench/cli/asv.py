@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dpbench.asv.asv_machine import DEFAULT_FILE, stamp_machine
-from dpbench.cli.shared import Json, example, option, show, show_lines, unusable
+from dpbench.cli.options import Json, example, option
+from dpbench.cli.terminal import show, show_lines, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.probe import ask_machine
 

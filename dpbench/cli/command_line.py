@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpbench import __version__
-from dpbench.cli.shared import complain, guarded_streams, show, usage_line
+from dpbench.cli.terminal import complain, guarded_streams, show, usage_line
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable, quoted
 

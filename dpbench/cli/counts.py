@@ -12,7 +12,8 @@ from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_co
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import from_options
 from dpbench.cli.measured import count_planned
-from dpbench.cli.shared import Command, Json, example, option, show, show_lines
+from dpbench.cli.options import Command, Json, example, option
+from dpbench.cli.terminal import show, show_lines
 from dpbench.engine.interpret import ChildError
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.jobs.count import count_scripts, countable

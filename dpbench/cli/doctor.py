@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli.shared import Json, example, option, show, show_lines, unusable, warn
+from dpbench.cli.options import Json, example, option
+from dpbench.cli.terminal import show, show_lines, unusable, warn
 from dpbench.doctor.health import ask_health, doctor_json, doctor_text, is_reliable
 from dpbench.doctor.self_test import self_test
 from dpbench.doctor.write_machine import ask_measured, check_path, notes_of, write_machine_file

@@ -1,5 +1,6 @@
 """`dpbench elastic`: a training run under torchrun in which workers fail."""
 
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import Json, example, form_of, option, show, warn
+from dpbench.cli.options import RESULTS, PageOutput, example, grouped, option
+from dpbench.cli.page import finish_page_beside
+from dpbench.cli.terminal import show, warn
 from dpbench.elastic.elastic_record import append_elastic
 from dpbench.elastic.request import check_factory, claim_folder, duration_s, elastic_settings
 from dpbench.elastic.training_runs import run_elastic
@@ -20,45 +22,39 @@ from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.progress import stages
 
 
-def elastic(
-    nproc_per_node: Annotated[int, option("Worker processes, each with one CPU lane.")] = 2,
-    steps: Annotated[int, option("Training steps of each run.")] = 60,
-    checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10,
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `elastic_settings` checks."""
+
+    ranks: Annotated[int, option("Worker processes, each with one CPU lane.", "--nproc-per-node")] = 2
+    steps: Annotated[int, option("Training steps of each run.")] = 60
+    checkpoint_every: Annotated[int, option("Steps between checkpoints.")] = 10
     checkpoint_format: Annotated[
         str, option("torch.save: rank 0 writes one file; dcp: torch.distributed.checkpoint.")
-    ] = "torch.save",
-    max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3,
-    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill",
-    plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None,
-    hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s",
-    workload: Annotated[str, option("mlp/small or my_model:factory.", completes="workloads")] = "mlp/small",
-    batch: Annotated[int, option("Items in the global batch.")] = 64,
-    dtype: Annotated[str, option("float32 or float64.")] = "float32",
-    seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,
+    ] = "torch.save"
+    max_restarts: Annotated[int, option("Restarts that torchrun allows.")] = 3
+    faults: Annotated[str, option("A fault of each kind at a drawn step: kill,oom,hang,leave,join.")] = "kill"
+    plan: Annotated[str | None, option("Faults as KIND@STEP:RANK, such as kill@12:1,leave@30:0,join@40.")] = None
+    hang_timeout: Annotated[str, option("A collective that takes longer ends the worker.")] = "30s"
+    workload: Annotated[str, option("mlp/small or my_model:factory.", completes="workloads")] = "mlp/small"
+    batch: Annotated[int, option("Items in the global batch.")] = 64
+    dtype: Annotated[str, option("float32 or float64.")] = "float32"
+    seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0
+
+
+@grouped
+def elastic(
+    run: RunOptions,
+    output: PageOutput,
     timeout: Annotated[str, option("Time for one of the two runs.")] = "5m",
     checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
-    results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
-    opens: Open = False,
-    as_json: Json = False,
+    results: Annotated[Path, option("Folder of records, one file for each call.")] = RESULTS,
 ) -> ExitCode:
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
     from dpbench.report.page.inputs import PageInputs
 
     meter = LoadMeter()
-    settings = elastic_settings(
-        workload=workload,
-        ranks=nproc_per_node,
-        steps=steps,
-        batch=batch,
-        dtype=dtype,
-        checkpoint_every=checkpoint_every,
-        checkpoint_format=checkpoint_format,
-        max_restarts=max_restarts,
-        hang_timeout=hang_timeout,
-        seed=seed,
-        faults=faults,
-        plan=plan,
-    )
+    settings = elastic_settings(**asdict(run))
     timeout_s = duration_s("timeout", timeout)
     check_factory(settings, timeout_s)
     if checkpoints is not None:
@@ -72,10 +68,8 @@ def elastic(
             records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
     finally:
         drop_if_empty(path)
-    show(elastic_json(records) if as_json else elastic_text(records))
-    finish_page_beside(
-        PageInputs(elastic=records), lambda: path.with_suffix(".html"), opens=opens, form=form_of(as_json=as_json)
-    )
+    show(elastic_json(records) if output.as_json else elastic_text(records))
+    finish_page_beside(PageInputs(elastic=records), lambda: path.with_suffix(".html"), output)
     return ExitCode.OK if all(record.outcome is Outcome.OK for record in records) else ExitCode.NEGATIVE
 
 

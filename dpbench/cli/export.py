@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dpbench.cli.measured import write_rows
-from dpbench.cli.shared import example, option, warn
+from dpbench.cli.options import example, option
+from dpbench.cli.terminal import warn
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.records.store import Store
 from dpbench.report.rows import Format, RowKind, rows_of, to_bytes

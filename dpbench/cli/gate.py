@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from dpbench.cases.variants import split_list
-from dpbench.cli.shared import Command, Json, example, option, output_path, show, usage_line
+from dpbench.cli.options import Command, Json, example, option, output_path
+from dpbench.cli.terminal import show, usage_line
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest, Progress

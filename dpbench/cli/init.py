@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from dpbench.cases.project_file import find_project_table
-from dpbench.cli.shared import example, option, show_lines
+from dpbench.cli.options import example, option
+from dpbench.cli.terminal import show_lines
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.first_settings import FoundBenchmarks, find_benchmarks, settings_text
 from dpbench.gate.revisions import Repository

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
 from dpbench.cases.variants import SCHEMES, VariantName
-from dpbench.cli.shared import Json, example, show
+from dpbench.cli.options import Json, example
+from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode
 
 

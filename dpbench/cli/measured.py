@@ -1,7 +1,7 @@
 """Measure a spec, show the comparison, write the page."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -12,8 +12,9 @@ from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.counted_cases import plan_beside
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
+from dpbench.cli.options import Form, MeasuredOutput, Output
 from dpbench.cli.page import finish_page_beside
-from dpbench.cli.shared import Form, complain, show, show_lines, show_markdown, unusable, warn
+from dpbench.cli.terminal import complain, show, show_lines, show_markdown, unusable, warn
 from dpbench.engine.interpret import ChildError
 from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
@@ -30,24 +31,10 @@ from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
 
 
-@dataclass(frozen=True)
-class OutputOptions:
-    """The form, with or without details, and whether a browser opens the page.
-
-    `csv` gets a row for each case.
-    """
-
-    form: Form
-    details: bool
-    opens: bool
-    allow_different: bool
-    csv: Path | None = None
-
-
 def measure_spec(
     lead: Lead,
     make_path: Callable[[], Path],
-    output: OutputOptions,
+    output: MeasuredOutput,
     *,
     retry: Retry | None = None,
     resumes: bool = False,
@@ -86,7 +73,7 @@ def measure_spec(
         write_rows(rows_of(found.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     page = PageInputs(found.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
-    finish_page_beside(page, lambda: path, opens=output.opens, form=output.form, reference=spec.reference)
+    finish_page_beside(page, lambda: path, output, spec.reference)
     if found.is_interrupted:
         of = f"{len(found.records)} of {len(planned.cases) * spec.rounds} measurements are kept"
         complain(f"{of}; {'repeat the command to go on' if resumes else f'to see them: dpbench report {store.path}'}")
@@ -96,7 +83,7 @@ def measure_spec(
 
 
 def show_comparisons(
-    compared: Comparisons, output: OutputOptions, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
+    compared: Comparisons, output: Output, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
 ) -> None:
     """What was measured just now, with exact counts and a warning of other load."""
     if output.form is Form.JSON:

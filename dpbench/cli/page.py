@@ -2,38 +2,33 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from dpbench.cases.variants import VariantId
-from dpbench.cli.shared import Form, complain, show_lines, warn
+from dpbench.cli.options import Form, PageOutput
+from dpbench.cli.terminal import complain, show_lines, warn
 from dpbench.records.store import StoreError
 
 if TYPE_CHECKING:
     from dpbench.report.page.inputs import PageInputs
 
-Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
 
-
-def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Print a page's path, beside JSON and markdown to standard error, and open it if `opens`."""
+def tell_page(path: Path, output: PageOutput) -> None:
+    """Print a page's path, beside JSON and markdown to standard error, and open it if asked."""
     from dpbench.report.page.document import open_page
 
-    if form is Form.TEXT:
+    if output.form is Form.TEXT:
         show_lines([f"page: {path}"])
     else:
         complain(f"page: {path}")
-    if opens and not open_page(path):
+    if output.opens and not open_page(path):
         warn([f"{path} is written, but there is no browser to open it"])
 
 
 def finish_page_beside(
     page_inputs: "PageInputs",
     make_path: Callable[[], Path],
-    *,
-    opens: bool,
-    form: Form = Form.TEXT,
+    output: PageOutput,
     reference: VariantId | None = None,
 ) -> None:
     """Write a page beside results that are safe, and tell its path; only warn if it cannot be written.
@@ -48,6 +43,6 @@ def finish_page_beside(
         if path.is_symlink():
             raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
         write_page(page_of(page_inputs, reference), path)
-        tell_page(path, opens=opens, form=form)
+        tell_page(path, output)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

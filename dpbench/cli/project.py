@@ -9,8 +9,9 @@ from rich.console import Console
 
 from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
-from dpbench.cli.page import Open, finish_page_beside
-from dpbench.cli.shared import RESULTS, WORKLOAD, Json, example, form_of, option, show, show_lines
+from dpbench.cli.options import RESULTS, WORKLOAD, PageOutput, example, grouped, option
+from dpbench.cli.page import finish_page_beside
+from dpbench.cli.terminal import show, show_lines
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.jobs.project_all import count_for, project_machine, ways_of
 from dpbench.projection.machine_file import load_machine, machine_names
@@ -26,7 +27,9 @@ _UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"
 
 
+@grouped
 def project(
+    output: PageOutput,
     workload: Annotated[str | None, WORKLOAD] = None,
     *,
     machine: Annotated[str | None, option("Names or TOML files, such as 8xV100-pcie,4xA100-nvswitch.")] = None,
@@ -41,15 +44,13 @@ def project(
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
     one_device: Annotated[float | None, option("The measured step of one device with its share, in ms.")] = None,
     results: Annotated[Path, option("Folder for the page.")] = RESULTS,
-    opens: Open = False,
     list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
-    as_json: Json = False,
 ) -> ExitCode:
     """Project step times on described machines, as sums of what steps on simulated devices count."""
     from dpbench.report.page.inputs import PageInputs, parse_projections
 
     if list_machines:
-        _list(as_json)
+        _list(output.as_json)
         return ExitCode.OK
     if workload is None or machine is None:
         missing = "WORKLOAD" if workload is None else "--machine"
@@ -73,13 +74,12 @@ def project(
         for each, own in zip(machines, ways, strict=True)
     ]
     content = projections_json(found)
-    show(content if as_json else projections_text(found))
+    show(content if output.as_json else projections_text(found))
     try:
         page = PageInputs(projections=parse_projections(content))
     except ValueError as error:
         raise WrongInputError(f"machine: {error}") from None
-    form = form_of(as_json=as_json)
-    finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), opens=opens, form=form)
+    finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), output)
     return ExitCode.OK
 
 

@@ -9,20 +9,9 @@ import typer
 
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
-from dpbench.cli.page import Open, tell_page
-from dpbench.cli.shared import (
-    Details,
-    Form,
-    Json,
-    Markdown,
-    Reference,
-    complain,
-    example,
-    form_of,
-    option,
-    show_lines,
-    warn,
-)
+from dpbench.cli.options import Form, Output, Reference, example, grouped, option
+from dpbench.cli.page import tell_page
+from dpbench.cli.terminal import complain, show_lines, warn
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
@@ -33,11 +22,13 @@ from dpbench.report.page.machines import by_machine
 from dpbench.report.page.over_commits import check_history, of_two_commits
 
 
+@grouped
 def report(
     files: Annotated[
         list[Path],
         typer.Argument(help="Files of records, the gate's history, and .json files of `dpbench project --json`."),
     ],
+    shown: Output,
     output: Annotated[
         Path | None,
         option(
@@ -51,13 +42,8 @@ def report(
     history: Annotated[
         bool, typer.Option("--history", help="A history over days if the records are of one commit; else over commits.")
     ] = False,
-    details: Details = False,
-    opens: Open = False,
-    as_json: Json = False,
-    as_markdown: Markdown = False,
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
-    form = form_of(as_json=as_json, as_markdown=as_markdown)
     chosen = None if reference is None else _variant(reference)
     found = read_inputs(files)
     warn(found.left_out)
@@ -78,11 +64,11 @@ def report(
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
     page = page_of(found, chosen)
     write_page(page, output)
-    if form is not Form.TEXT or found.records:
-        show_named_comparisons(named, form, details=details)
-    if form is Form.TEXT:
+    if shown.form is not Form.TEXT or found.records:
+        show_named_comparisons(named, shown.form, details=shown.details)
+    if shown.form is Form.TEXT:
         show_lines([answer for machine in page.machines for section in machine.sections for answer in section.answers])
-    tell_page(output, opens=opens, form=form)
+    tell_page(output, shown)
     return ExitCode.OK
 
 

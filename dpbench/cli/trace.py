@@ -11,7 +11,8 @@ from rich.console import Console
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
-from dpbench.cli.shared import RESULTS, WORKLOAD, Json, complain, example, option, show, unusable
+from dpbench.cli.options import RESULTS, WORKLOAD, Json, example, option
+from dpbench.cli.terminal import complain, show, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.sweep import machine_for
 from dpbench.jobs.trace_all import trace_recorded, trace_simulated

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from dpbench.cli.options import PageOutput
 from dpbench.cli.page import finish_page_beside
 from dpbench.elastic.elastic_record import to_elastic_line
 from dpbench.gate.history import to_line as to_gate_line
@@ -46,7 +47,7 @@ def test_a_page_beside_records_follows_no_link(tmp_path, capsys):
     notes, page = tmp_path / "notes", tmp_path / "sweep-s.html"
     notes.write_text("mine")
     page.symlink_to(notes)
-    finish_page_beside(PageInputs(), lambda: page, opens=False)
+    finish_page_beside(PageInputs(), lambda: page, PageOutput())
     assert notes.read_text() == "mine"
     assert "sweep-s.html: cannot be written: a symbolic link" in capsys.readouterr().err
 

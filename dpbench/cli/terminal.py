@@ -1,4 +1,4 @@
-"""Options of the same name, output, warnings and the standard streams.
+"""Output, warnings and the standard streams.
 
 Texts reach a terminal by `show`, `show_lines` or `warn`, which remove terminal commands.
 """
@@ -7,110 +7,15 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from enum import StrEnum
-from itertools import product
-from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
-from typer.core import TyperCommand
 
 from dpbench.cases.machine_info import MachineInfo
-from dpbench.cases.names import Family, Size, registered
-from dpbench.cases.variants import VariantName
-from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, printable
-
-RESULTS = Path("results/runs")
-"""Records and pages, unless an option names another."""
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
-Details = Annotated[bool, typer.Option("--details", help="Show devices, phases, exact counts and the ladder too.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
-
-
-class Form(StrEnum):
-    """The form of a comparison on standard output."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-def form_of(*, as_json: bool = False, as_markdown: bool = False) -> Form:
-    """Raise WrongInputError for both."""
-    if as_json and as_markdown:
-        raise WrongInputError("--markdown: cannot be combined with --json; allowed: one of them")
-    return Form.JSON if as_json else Form.MARKDOWN if as_markdown else Form.TEXT
-
-
-_RARE = "Options for maintainers"
-
-
-def option(text: str, *names: str, is_output: bool = False, completes: str | None = None, is_rare: bool = False) -> Any:
-    """`names` are made of the parameter's by default.
-
-    `is_output` says that the value is the path of a written file; a shell completes a list of variants or workloads. A
-    rare option has a place at the end of a `Command`'s help.
-    """
-    panel = _RARE if is_rare else None
-    if is_output:
-        return typer.Option(*names, help=text, parser=_option_path, metavar="<path>", rich_help_panel=panel)
-    complete = _completion(completes) if completes else None
-    return typer.Option(*names, help=text, autocompletion=complete, rich_help_panel=panel)
-
-
-class Command(TyperCommand):
-    """Rare options have a group of their own in its help."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        every = self.params
-        rare = [each for each in every if getattr(each, "rich_help_panel", None) == _RARE]
-        self.params = [each for each in every if each not in rare]
-        super().format_options(ctx, formatter)
-        self.params = every
-        with formatter.section(_RARE):
-            formatter.write_dl([record for each in rare if (record := each.get_help_record(ctx))])
-
-
-def _completion(kind: str) -> Callable[[str], list[str]]:
-    def complete(incomplete: str) -> list[str]:
-        before, comma, last = incomplete.rpartition(",")
-        names = [*VariantName] if kind == "variants" else [*map("/".join, product(Family, Size))]
-        return [f"{before}{comma}{name}" for name in [*names, *registered(kind)] if name.startswith(last)]
-
-    return complete
-
-
-_REFERENCE = "Ratios are to this variant; to torch_dp, naive, or the first scheme that has times by default."
-Reference = Annotated[str | None, option(_REFERENCE, completes="variants")]
-WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", autocompletion=_completion("workloads"))
-
-
-def output_path(text: str) -> Path:
-    """Raise ValueError for a null byte, and for a folder's ending, such as ``x/``, which `Path` drops. A folder that
-    exists is left to the caller.
-    """
-    if "\0" in text:
-        raise ValueError(f"{text!r} cannot be written, because it has a null byte; allowed: a file")
-    if text.endswith(("/", "/.")) and not os.path.isdir(text):
-        raise ValueError(f"{text!r} cannot be written, because it ends like a folder; allowed: a file")
-    return Path(text)
-
-
-def _option_path(given: str | Path) -> Path:
-    try:
-        return output_path(str(given))
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}.") from error
-
-
-def example(text: str) -> str:
-    """The end of a command's help."""
-    return f"Example:\n\n    {text}"
 
 
 def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
