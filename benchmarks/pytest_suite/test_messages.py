@@ -14,7 +14,7 @@ from benchmarks.pytest_suite import encoders
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName as V
 from dpbench.jobs.count import count_all
-from dpbench.parallel.buckets import ALIGNMENT_BYTES, Item, plan_buckets
+from dpbench.parallel.layout import ALIGNMENT_BYTES, Item, plan_buckets
 from dpbench.parallel.policy import DEFAULT_POLICY, MIB
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome

@@ -62,7 +62,7 @@ def tuned_replicate(encoder):
 
     def replicate():
         wrapper.replicate(encoder, DEVICES)
-        wrapper._replicas.empty_idle()  # as at the end of a forward, where the stock replicas are freed too
+        wrapper._replicas.sets.empty_idle()  # as at the end of a forward, where the stock replicas are freed too
 
     return replicate
 

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.buckets import Shape, flat_count, shaped_views
 from dpbench.parallel.lanes import Lane, current_stream, record_event, record_stream, use_stream, wait_stream
+from dpbench.parallel.layout import Shape, flat_count, shaped_views
 from dpbench.parallel.module_tree import ChangeWatch
 from dpbench.parallel.reduce import Package, sum_columns
 

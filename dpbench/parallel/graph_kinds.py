@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.nn.modules import module as module_hooks
 from torch.nn.utils import parametrize
 
-from dpbench.parallel.buckets import fits_flat
+from dpbench.parallel.layout import fits_flat
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.thread_state import setting_values
 

@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dpbench.parallel.broadcast import FIRST, Broadcaster, Mailbox, Sum
-from dpbench.parallel.buckets import Shape, flat_count, shaped_views
+from dpbench.parallel.broadcast import Broadcaster, Sum
 from dpbench.parallel.capture import CapturePlace, RefusedError
+from dpbench.parallel.gradient_nodes import FIRST, Mailbox
 from dpbench.parallel.graph_check import CHECKS, Snapshot, difference
 from dpbench.parallel.graph_kinds import Key, is_tensor, leaf_key, modes_of, why_never, why_not_now
 from dpbench.parallel.graph_waits import waits_are_for_earlier_records
 from dpbench.parallel.lanes import Lane, use_stream
+from dpbench.parallel.layout import Shape, flat_count, shaped_views
 from dpbench.parallel.module_tree import ModuleTree
 from dpbench.parallel.reduce import Package, is_dense
 from dpbench.parallel.tables import Arrival

@@ -125,7 +125,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     return module(*inputs, **kwargs)
                 check_not_capturing(self.src_device_obj)
                 pool = self._pool()
-                pool.check_device(module)
+                pool.sets.check_device(module)
                 chunks, kwarg_chunks = self.scatter(inputs, kwargs, self.device_ids)
                 if not chunks and not kwarg_chunks:
                     chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
@@ -133,7 +133,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     return module(*chunks[0], **kwarg_chunks[0])
                 outputs = self._run_graphs(module, chunks, kwarg_chunks) if self.policy.graphs else None
                 if outputs is None:
-                    outputs = pool.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
+                    outputs = pool.sets.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
                     self._dispatcher.has_run = True
                 return self.gather(outputs, self.output_device)
         except Exception:
@@ -142,6 +142,9 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             if self.device_ids:
                 self._replicas.recover()
             raise
+        finally:
+            if self.device_ids:
+                self._replicas.settle()  # a subclass may have its own `parallel_apply` and `gather`
 
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
         report = self._replicas.graph_report
@@ -155,25 +158,22 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                 report.note_eager(f"the wrapper has a {name} of its own")
                 return None
         run = partial(self._replicas.run_graphs, module, list(zip(chunks, kwarg_chunks, strict=True)))
-        try:
-            outputs, check = run(), report.take_check()
-            if outputs is None or check is None:
-                return outputs
+        outputs, check = run(), report.take_check()
+        if outputs is None or check is None:
+            return outputs
 
-            def eagerly() -> Any:
-                own = tree_map(_cloned, (chunks, kwarg_chunks))  # a forward may write to its inputs
-                return self.gather(self._replicas.lend(self._replicate_and_apply, module, *own), self.output_device)
+        def eagerly() -> Any:
+            own = tree_map(_cloned, (chunks, kwarg_chunks))  # a forward may write to its inputs
+            return self.gather(self._replicas.sets.lend(self._replicate_and_apply, module, *own), self.output_device)
 
-            return check.again_if_equal(self.gather(outputs, self.output_device), eagerly, run)
-        finally:
-            self._replicas.settle()
+        return check.again_if_equal(self.gather(outputs, self.output_device), eagerly, run)
 
     def graph_report(self) -> list[str]:
         """With `Policy.graphs`: how many forwards ran as graphs, and why the others did not, a line each."""
         return self._replicas.graph_report.lines() if self.device_ids else []
 
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
-        """The replicas' outputs, as the borrower of `ReplicaPool.lend`: no replica outlives it."""
+        """The replicas' outputs, as the borrower of `ReplicaSets.lend`: no replica outlives it."""
         replicas = self.replicate(module, self.device_ids[: len(chunks)])
         return self.parallel_apply(replicas, chunks, kwarg_chunks)
 
@@ -197,7 +197,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             self._replicas.settle()
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
-        self._replicas.settle()  # a subclass may have overridden `parallel_apply`
+        self._replicas.settle()  # a subclass may have its own `forward` and `parallel_apply`
         device = resolve_target(output_device)
         lanes = self._lanes() if device == self.src_device_obj else []
         small_bytes = lanes[0].small_bytes if lanes else 0

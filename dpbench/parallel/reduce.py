@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.buckets import Shape, cut, shaped_views
 from dpbench.parallel.lanes import Lane, Stream, fork, record_event, record_stream, use_stream, wait_event, wait_stream
+from dpbench.parallel.layout import Shape, cut, shaped_views
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import downwards
 from dpbench.parallel.transfer import copy_to, sum_by_nccl

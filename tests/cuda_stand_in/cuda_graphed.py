@@ -563,7 +563,7 @@ def test_graphs_of_another_kind_stay_whole_when_one_is_captured_again():
 
 
 def kinds_of(wrapper):
-    return list(wrapper._replicas._sets[0]._graphs._kinds.values())
+    return list(wrapper._replicas.sets._sets[0]._graphs._kinds.values())
 
 
 def test_no_two_places_share_a_stream_and_the_last_stream_is_an_error():

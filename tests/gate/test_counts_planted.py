@@ -146,7 +146,7 @@ def test_both_overlaps_off_are_named(named):
 @needs_simulator
 def test_a_loop_over_all_pairs_of_tensors_is_named_by_its_growth(named):
     lines = (
-        "            tensors = self._pool().tree_of(module).tensors",
+        "            tensors = self._pool().sets.tree_of(module).tensors",
         "            [a for a in tensors for b in tensors if a is b]",
     )
     found = named(GROWTH, in_forward(CHECKED, *lines))

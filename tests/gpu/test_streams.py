@@ -69,7 +69,7 @@ PAUSES = {
     "before a batch leaves the host": delay("dpbench.parallel.transfer.copy_to"),
     "before a bucket is packed": delay("torch._foreach_copy_"),
     "before a bucket goes to a lane": delay("dpbench.parallel.buckets.copy_into"),
-    "before gradients are summed": delay("dpbench.parallel.broadcast.sum_along_route"),
+    "before gradients are summed": delay("dpbench.parallel.gradient_nodes.sum_along_route"),
     "in forward": lambda monkeypatch, base: base[4].register_forward_pre_hook(pause_here),
     "in backward": lambda monkeypatch, base: base[4].register_forward_hook(pause_in_backward),
     "before the optimizer": lambda monkeypatch, base: monkeypatch.setattr(SGD, "step", late(SGD.step)),

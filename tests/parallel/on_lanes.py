@@ -41,7 +41,7 @@ def taken_from(module, *but):
 
 
 def sets_of(wrapper):
-    return wrapper._replicas._sets
+    return wrapper._replicas.sets._sets
 
 
 def train(wrapper, steps):

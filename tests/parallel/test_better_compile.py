@@ -46,7 +46,7 @@ def test_b3_a_compiled_wrapper_or_step_gives_right_results(kind, dispatch):
     for _ in range(2):
         got = torch.autograd.grad(compiled(x).square().sum(), list(base.parameters()))
         assert_close(got, want)
-        assert len(wrapper._replicas._sets) == 1
+        assert len(wrapper._replicas.sets) == 1
 
 
 @pytest.mark.filterwarnings("ignore:the replicas of a compiled module")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.parallel.buckets import Item, plan_buckets, put
+from dpbench.parallel.layout import Item, plan_buckets, put
 
 
 def items(*sizes, kind="f"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import replicas
+from dpbench.parallel import replica_sets
 from tests.parallel.models import Call, mlp
 from tests.parallel.on_lanes import LANES, sets_of, train, wrap
 
@@ -70,7 +70,7 @@ def test_lend_empties_the_sets_after_the_borrowers_variables_are_gone(is_cached)
             left.append(weakref.ref(replica.left))
         return len(replicas)
 
-    assert wrapper._replicas.lend(borrow, LANES) == LANES
+    assert wrapper._replicas.sets.lend(borrow, LANES) == LANES
     assert [reference() for reference in left] == [None] * LANES
     assert all(replica_set.is_idle() for replica_set in sets_of(wrapper))
 
@@ -117,7 +117,7 @@ def test_the_pool_of_sets_is_bounded():
 
 
 def test_a_set_that_forwards_no_longer_need_is_let_go(monkeypatch):
-    monkeypatch.setattr(replicas, "UNUSED_FORWARDS", 5)
+    monkeypatch.setattr(replica_sets, "UNUSED_FORWARDS", 5)
     kept = []
     wrapper = wrap(Call(lambda self, x: (kept.append(self), x)[1]))
 

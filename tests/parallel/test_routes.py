@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.parallel import DataParallel, Policy, routes
-from dpbench.parallel.buckets import cut
+from dpbench.parallel.layout import cut
 from dpbench.parallel.links import ProbeTimes, measure
 from dpbench.parallel.policy import Route
 from dpbench.parallel.routes import Links, choose, downwards, has_pieces, hops_of, parents_of, reason

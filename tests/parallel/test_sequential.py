@@ -161,8 +161,8 @@ def test_the_watchdog_ends_with_its_wrapper_and_holds_no_replica():
         wrapper(torch.arange(6.0))
     (mine,) = watchdogs() - before
     assert not wrapper._dispatcher._watchdog._running
-    assert len(wrapper._replicas._sets) == 1
-    wrapper._replicas._sets.clear()
+    assert len(wrapper._replicas.sets) == 1
+    wrapper._replicas.sets.drop()
     assert [ref() for ref in replicas] == [None] * len(replicas)
     del wrapper
     assert has_ended(mine)

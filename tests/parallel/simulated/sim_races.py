@@ -124,6 +124,18 @@ def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
     steps(wrapper, is_training=False)
 
 
+def test_a_parallel_apply_and_a_gather_of_a_subclass_have_no_race():
+    class Own(DataParallel):
+        def parallel_apply(self, replicas, inputs, kwargs):
+            return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+        def gather(self, outputs, output_device):
+            return outputs
+
+    base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
+    steps(Own(base, DEVICES, policy=Policy(**SMALL, overlap_copies=False)), is_training=False)
+
+
 @pytest.mark.parametrize("devices", [DEVICES, ["sim:0", "sim:1", "sim:0", "sim:1"]], ids=["apart", "repeated"])
 @pytest.mark.parametrize("name", ["default", "only copies"])
 def test_outputs_that_are_the_chunks_have_no_race(name, devices):
