@@ -31,5 +31,5 @@ def are_enough(samples_s: Sequence[float], least_s: float) -> bool:
 
 
 def seconds_of_least(samples_s: Sequence[float], least_s: float) -> float:
-    """If they are like these samples."""
+    """The seconds of the least samples, if they are like these."""
     return max(least_s, least_count(samples_s) * median(samples_s))

@@ -40,6 +40,11 @@ def parse_bytes(text: str) -> int:
     return size_bytes
 
 
+def plural(count: int, noun: str) -> str:
+    """Such as ``1 case`` or ``1,200 cases``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def time_left(seconds: float) -> str:
     """As ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
