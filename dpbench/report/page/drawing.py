@@ -90,11 +90,10 @@ def shaped(field: str, colours: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """A shape channel that tells apart values of one colour. Its legend is the colours' one."""
     used: dict[str, int] = {}
     shapes = []
-    for _, colour in colours:
+    for name, colour in colours:
         used[colour] = used.get(colour, -1) + 1
-        shapes.append(_SHAPES[used[colour] % len(_SHAPES)])
-    scale = {"domain": [name for name, _ in colours], "range": shapes}
-    return {"field": field, "type": "nominal", "scale": scale, "title": None}
+        shapes.append((name, _SHAPES[used[colour] % len(_SHAPES)]))
+    return coloured(field, shapes)
 
 
 def variant_colours(variants: Sequence[VariantId]) -> list[tuple[str, str]]:

@@ -113,15 +113,13 @@ def ratio_fields(ratios: Sequence[Estimate]) -> list[DataRow]:
     """
     most = max(_LARGEST * median(ratio.value for ratio in ratios), 1.0) if ratios else 0.0
     end = max((ratio.ends[1] for ratio in ratios if ratio.value <= most), default=0.0)
-    return [_drawn(ratio, *ratio.ends) if ratio.value <= most else _cut(ratio, end) for ratio in ratios]
-
-
-def _drawn(ratio: Estimate, low: float, high: float) -> DataRow:
-    return {"ratio": ratio.value, "low": low, "high": high, "label": number(ratio.value)}
-
-
-def _cut(ratio: Estimate, end: float) -> DataRow:
-    return {"ratio": end, "low": end, "high": end, "label": f"{number(ratio.value)}{_CUT}"}
+    fields: list[DataRow] = []
+    for ratio in ratios:
+        label, (value, low, high) = number(ratio.value), (ratio.value, *ratio.ends)
+        if ratio.value > most:
+            label, value, low, high = f"{label}{_CUT}", end, end, end
+        fields.append({"ratio": value, "low": low, "high": high, "label": label})
+    return fields
 
 
 _VERDICTS = {"slower": ("slower than tuned", BAD), "": ("not decided", MUTED), "faster": ("faster than tuned", GOOD)}
