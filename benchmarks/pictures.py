@@ -188,7 +188,7 @@ def _drawn(charts: Iterable[Chart]) -> list[str]:
 
 def _dom(path: Path) -> str:
     """After its scripts ran."""
-    browser = next((path for name in _CHROMIUM if (path := shutil.which(name))), None)
+    browser = next((program for name in _CHROMIUM if (program := shutil.which(name))), None)
     if browser is None:
         raise PictureError(f"no browser is on PATH; allowed: {', '.join(_CHROMIUM)}")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
