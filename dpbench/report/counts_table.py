@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,18 +68,18 @@ def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Ta
         known = columns.setdefault(record.case.variant, {})
         figures = figures_of(record.counts).items() if record.counts else ()
         known |= {name: value for name, value in figures if known.get(name) is None}
-    rows: list[tuple[str, dict[VariantId, str | None]]] = []
+    rows: list[dict[str, str | None]] = []
     for name in dict.fromkeys(name for known in columns.values() for name in known):
         values = {variant: known.get(name) for variant, known in columns.items()}
         if differing and len({value for value in values.values() if value is not None}) == 1:
             continue
         if any(value or isinstance(value, float) for value in values.values()):
-            rows.append((name, dict(_cells(values))))
-    by_variant = [Column(variant, lambda row, variant=variant: row[1][variant]) for variant in columns]
-    return Table(title, [Column("counter", lambda row: row[0]), *by_variant], rows)
+            rows.append({"": name, **dict(_cells(values))})
+    by_variant = [Column(variant, itemgetter(variant)) for variant in columns]
+    return Table(title, [Column("counter", itemgetter("")), *by_variant], rows)
 
 
-def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str | None]]:
+def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[str, str | None]]:
     reference = next((name for name in _REFERENCES if values.get(name)), None)
     for variant, value in values.items():
         if value is None:
