@@ -13,11 +13,11 @@ _ROOT = Path(__file__).parents[1]
 
 
 def heading(module: str) -> str:
-    """Return three lines: the command that runs `module`, the machine, the load average."""
+    """The command that runs `module`, the machine, the load average: three lines."""
     commit = subprocess.run(
         ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
-    load = ", ".join(f"{each:.2f}" for each in os.getloadavg())
+    load = ", ".join(f"{average:.2f}" for average in os.getloadavg())
     return "\n".join(
         [
             f"$ python -m {module} {' '.join(sys.argv[1:])}".rstrip(),

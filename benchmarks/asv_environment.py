@@ -1,7 +1,7 @@
-"""A type of asv environment that shares the packages of the Python that runs asv.
+"""A type of asv environment that shares the packages of the Python that runs asv, torch among them.
 
-torch is among them. Making one takes a second and installs nothing. asv's own `virtualenv` installs torch for each
-environment. asv_overlay.py then installs each commit's `dpbench.parallel`.
+Making one takes a second; asv's own `virtualenv` installs torch for each. asv_overlay.py then installs each commit's
+`dpbench.parallel`.
 """
 
 import re
@@ -17,10 +17,7 @@ _PIP = '#!/bin/sh\nexec "$(dirname "$0")/python" -m pip "$@"\n'
 
 
 class SharedEnvironment(environment.Environment):
-    """An environment for the Python version that runs asv.
-
-    The requirements in asv's configuration are ignored, because that Python has them.
-    """
+    """The requirements in asv's configuration are ignored, because this Python has them."""
 
     tool_name = "dpbench-shared"
     matches_python_fallback = False
@@ -33,10 +30,10 @@ class SharedEnvironment(environment.Environment):
 
     @classmethod
     def matches(cls, python: str) -> bool:
-        """Return whether `python` is a version number.
+        """If no environment type matches a version, asv refuses it without a reason.
 
-        asv itself uses a path or ``same``. If no environment type matches a version, asv refuses it without a reason.
-        So this type matches every version, and refuses the wrong ones in `__init__`.
+        So this type matches every version, and refuses the wrong ones in `__init__`. asv itself uses a path or
+        ``same``.
         """
         return re.fullmatch(r"\d+\.\d+", python) is not None
 

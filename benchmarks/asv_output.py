@@ -16,21 +16,21 @@ Table = Callable[..., list[str]]
 
 
 def setup() -> None:
-    """Replace asv's table. asv calls this when it loads the plugin."""
+    """Called by asv when it loads the plugin."""
     results._format_benchmark_result = without_skipped(results._format_benchmark_result)
 
 
 def without_skipped(table: Table) -> Table:
-    """Return asv's function for a table of the values that were measured or failed, and a line about the others."""
+    """A table of the values that were measured or failed, and a line about the others."""
 
-    def lines(found: Sequence[Cell], benchmark: Mapping[str, Any], max_width: int | None = None) -> list[str]:
+    def lines(cells: Sequence[Cell], benchmark: Mapping[str, Any], max_width: int | None = None) -> list[str]:
         params = benchmark["params"]
-        kept = _kept(found, params)
+        kept = _kept(cells, params)
         if all(len(places) == len(values) for places, values in zip(kept, params, strict=True)):
-            return table(found, benchmark, max_width)
+            return table(cells, benchmark, max_width)
         places = product(*(range(len(values)) for values in params))
-        shown = [cell for cell, at in zip(found, places, strict=True) if _is_in(at, kept)]
-        note = f"{len(found) - len(shown)} of {len(found)} combinations cannot be measured here"
+        shown = [cell for cell, at in zip(cells, places, strict=True) if _is_in(at, kept)]
+        note = f"{len(cells) - len(shown)} of {len(cells)} combinations cannot be measured here"
         if not shown:
             return [note]
         fewer = [[values[i] for i in places] for values, places in zip(params, kept, strict=True)]
@@ -39,10 +39,10 @@ def without_skipped(table: Table) -> Table:
     return lines
 
 
-def _kept(found: Sequence[Cell], params: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Return for each parameter the places of its values with a result that is not NaN."""
+def _kept(cells: Sequence[Cell], params: Sequence[Sequence[str]]) -> list[list[int]]:
+    """For each parameter the places of its values with a result that is not NaN."""
     places = list(product(*(range(len(values)) for values in params)))
-    used = [at for at, (value, _) in zip(places, found, strict=True) if value is None or not isnan(value)]
+    used = [at for at, (value, _) in zip(places, cells, strict=True) if value is None or not isnan(value)]
     return [sorted({at[axis] for at in used}) for axis in range(len(params))]
 
 

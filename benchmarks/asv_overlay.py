@@ -1,11 +1,8 @@
-"""Install one commit's `dpbench.parallel` in an asv environment.
-
-The rest of dpbench is the working tree's.
+"""Install one commit's `dpbench.parallel` in an asv environment. The rest of dpbench is the working tree's.
 
     python asv_overlay.py BUILD_DIR        asv.conf.json's install_command, run by the environment's Python
 
-All commits are measured with the same harness, suite and workloads, so that only the wrapper makes a difference. The
-wrapper is pure Python and imports nothing else of dpbench, so its folder is simply copied. In site-packages:
+All commits are measured with the same harness, so that only the wrapper makes a difference. In site-packages:
 
     dpbench_overlay.pth                  the working tree's path, and a line that makes Python find the wrapper below
     dpbench_overlay/dpbench/parallel/    the commit's wrapper

@@ -24,7 +24,7 @@ STEPS = 12
 
 @dataclass(frozen=True)
 class Plant:
-    """A change of a script. `counter` must be worse because of `line`; without one, no counter may be worse."""
+    """`counter` must be worse because of `line`; without one, no counter may be worse."""
 
     script: str
     name: str
@@ -33,13 +33,13 @@ class Plant:
     line: str = field(default="")
 
     def write(self, folder: Path) -> str:
-        """Write the changed script into `folder` and return its path."""
+        """Return the path of the changed script."""
         path = folder / self.script
         path.write_text(self.text())
         return str(path)
 
     def text(self) -> str:
-        """Return the changed script. Raises LookupError if a text to replace is not there."""
+        """Raises LookupError if a text to replace is not there."""
         text = (SCRIPTS / self.script).read_text()
         for old, new in self.edits:
             if old not in text:
@@ -48,23 +48,21 @@ class Plant:
         return text
 
     def line_number(self) -> int:
-        """Return the number of the line to blame."""
         return max(number for number, line in enumerate(self.text().splitlines(), 1) if line.strip() == self.line)
 
 
 def plants() -> list[Plant]:
-    """Return the list in the file."""
     return [Plant(**row) for row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["plant"]]
 
 
 def repeated(counts: int) -> Iterator[dict[str, object]]:
-    """Count each script so many times. Yield what differs from its first count."""
+    """Yield what differs from a script's first count."""
     jobs = [ScriptJob(script=str(path), steps=STEPS) for path in sorted(SCRIPTS.glob("*.py"))] * counts
     first = {}
     for job, record in zip(jobs, count_scripts(jobs), strict=True):
-        found = communication(record.ranks) if record.ranks else None
-        before = first.setdefault(job.script, found)
-        changes, _ = compare_communication(job.script, before, found) if before and found else ((), ())
+        sent = communication(record.ranks) if record.ranks else None
+        before = first.setdefault(job.script, sent)
+        changes, _ = compare_communication(job.script, before, sent) if before and sent else ((), ())
         differ = [change.counter for change in changes]
         yield {"script": Path(job.script).name, "reason": record.reason, "differ": differ}
 

@@ -36,7 +36,7 @@ PYTHON_LOOP, C_LOOP = "for _ in range({n}): pass", "for (volatile int i = 0; i <
 
 @dataclass(frozen=True)
 class Suite:
-    """A project, the benchmarks to judge, and the line of `file` before which the loop is put."""
+    """The benchmarks to judge, and the line of `file` before which the loop is put."""
 
     requirement: str
     framework: str
@@ -126,7 +126,7 @@ def commit(repository: Path, tag: str) -> None:
 
 
 def built(suite: Suite, folder: Path, tag: str) -> Path:
-    """Return a folder with the installed packages of a commit, as the gate builds them."""
+    """A folder with the installed packages of a commit, as the gate builds them."""
     commit_folder = folder / "built" / tag
     if not built_of(commit_folder).is_dir():
         commit_folder.mkdir(parents=True)
@@ -138,7 +138,6 @@ def built(suite: Suite, folder: Path, tag: str) -> Path:
 
 
 def gate(suite: Suite, folder: Path, head: str, *more: str) -> dict[str, Any]:
-    """Run one gate, and return its verdicts."""
     words = ["--base", "base", "--base-exact", "--head", head, "--settings", "gate.toml", "--budget", BUDGET, "--json"]
     words += [f"--{suite.framework}", suite.select, "--results", str(folder / "results"), *more]
     done = subprocess.run(
@@ -151,18 +150,18 @@ def gate(suite: Suite, folder: Path, head: str, *more: str) -> dict[str, Any]:
     )
     if done.returncode == 3:
         raise SystemExit(done.stderr)
-    found = json.loads(done.stdout)
+    judgement = json.loads(done.stdout)
     return {
         "tool": "gate",
-        "verdict": found["verdict"],
-        "why": found["why"],
-        "ratios": {each["benchmark"]: (each["ratio"] or {}).get("value") for each in found["times"]},
-        "rounds": {each["benchmark"]: each["rounds"] for each in found["times"]},
+        "verdict": judgement["verdict"],
+        "why": judgement["why"],
+        "ratios": {timed["benchmark"]: (timed["ratio"] or {}).get("value") for timed in judgement["times"]},
+        "rounds": {timed["benchmark"]: timed["rounds"] for timed in judgement["times"]},
     }
 
 
 def peer(suite: Suite, folder: Path, head: str) -> dict[str, object]:
-    """Run the framework's own comparison of the same commits at its usual threshold, and return whether it objects."""
+    """Compare by the framework at its usual threshold."""
     if suite.framework == "pytest":
         shutil.rmtree(folder / "saved", ignore_errors=True)
         words = ["-p", "no:cacheprovider", "-p", "no:dpbench", f"--benchmark-storage={folder / 'saved'}", suite.select]
@@ -178,7 +177,7 @@ def peer(suite: Suite, folder: Path, head: str) -> dict[str, object]:
 
 
 def run_peer(words: list[str], folder: Path, packages: Path) -> str:
-    """Return what the tool printed. Exits if it measured nothing."""
+    """Exits if the tool measured nothing."""
     environment = {**os.environ, "PYTHONPATH": str(packages), "HOME": str(folder)}  # asv writes a file there
     command = [sys.executable, "-P", "-m", *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -188,7 +187,7 @@ def run_peer(words: list[str], folder: Path, packages: Path) -> str:
 
 
 def asv_config(suite: Suite, folder: Path) -> dict[str, object]:
-    """Return a configuration that builds each commit with pip in a virtual environment of asv's own."""
+    """Each commit is built with pip in a virtual environment of asv's own."""
     return {
         "version": 1,
         "project": suite.requirement,
@@ -217,11 +216,11 @@ def table(output: Path) -> None:
 
 def record(output: Path, name: str, kind: str, run: Callable[[], dict[str, object]]) -> None:
     start_s = time.monotonic()
-    found = {"suite": name, "kind": kind, "at": datetime.now(UTC).isoformat(timespec="seconds"), **run()}
-    found |= {"seconds": time.monotonic() - start_s, "host": socket.gethostname()}
+    entry = {"suite": name, "kind": kind, "at": datetime.now(UTC).isoformat(timespec="seconds"), **run()}
+    entry |= {"seconds": time.monotonic() - start_s, "host": socket.gethostname()}
     with output.open("a") as file:
-        file.write(json.dumps(found) + "\n")
-    print(json.dumps(found))
+        file.write(json.dumps(entry) + "\n")
+    print(json.dumps(entry))
 
 
 def main(words: Iterable[str] | None = None) -> None:

@@ -70,7 +70,6 @@ class Plant:
 
 
 def plants() -> list[Plant]:
-    """Return the list in the file."""
     rows: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["plant"]
     return [
         Plant(
@@ -89,7 +88,7 @@ def plants() -> list[Plant]:
 
 
 def gate(plant: Plant, head: Code, folder: Path, budget: str, is_whole: bool) -> dict[str, Any]:
-    """Judge `head` in a new clone of HEAD, by all tiers if `is_whole`, and return the judgement as JSON."""
+    """Judge `head` in a new clone of HEAD, by all tiers if `is_whole`; return the JSON."""
     _git(ROOT, "clone", "--quiet", ROOT, folder)
     for code, message in ((plant.base, "base"), (head, "head")):
         _git(folder, "checkout", "--quiet", "HEAD" if message == "base" else "HEAD~1", "--", ".")
@@ -135,23 +134,21 @@ def main() -> None:
     options = parser.parse_args()
     print(heading("benchmarks.gate_plants"))
     answers: Counter[tuple[str, str, str]] = Counter()
-    for plant, role in [(each, role) for _ in range(options.repeat) for each in plants() for role in RIGHT]:
+    for plant, role in [(plant, role) for _ in range(options.repeat) for plant in plants() for role in RIGHT]:
         is_plant = role == "plant"
         name, code = (plant.name, plant.plant) if is_plant else (plant.opposite_name, plant.opposite)
         if options.only not in f"{plant.kind}: {name}":
             continue
         with TemporaryDirectory() as folder:
-            found = gate(plant, code, Path(folder) / "clone", options.budget, options.whole)
-        verdict = found["verdict"]
+            judgement = gate(plant, code, Path(folder) / "clone", options.budget, options.whole)
+        verdict = judgement["verdict"]
         answers[plant.kind, role, verdict] += 1
         mark = " " if verdict in RIGHT[role] else "!"
-        print(f"{mark} {plant.kind}: {role}: {name}: {verdict}: {found['why']}", flush=True)
-        line = {"kind": plant.kind, "role": role, "name": name, "verdict": verdict, "why": found["why"]}
+        print(f"{mark} {plant.kind}: {role}: {name}: {verdict}: {judgement['why']}", flush=True)
+        line = {"kind": plant.kind, "role": role, "name": name, "verdict": verdict, "why": judgement["why"]}
         line |= {"is_whole": options.whole, "load_average": os.getloadavg()[0]}
         with options.output.open("a") as file:
-            file.write(
-                json.dumps({**line, "duration_s": found["duration_s"], "started_at": found["started_at"]}) + "\n"
-            )
+            file.write(json.dumps(line | {key: judgement[key] for key in ("duration_s", "started_at")}) + "\n")
     for (kind, role, verdict), count in sorted(answers.items()):
         print(f"| {kind} | {role} | {verdict} | {count} |")
 

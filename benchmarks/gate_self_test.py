@@ -2,8 +2,8 @@
 
     python -m benchmarks.gate_self_test [--base HEAD] [--rounds 60] [--gates 10] [--results results]
 
-Under each condition it records rounds and whole gates of a commit and its copy. The copy's forward has an empty loop,
-whose length is a share of a step. From the rounds it draws gates, by the gate's own loop and rules. It takes an hour.
+Under each condition it records rounds and whole gates of a commit and its copy, whose forward has an empty loop. From
+the rounds it draws gates, by the gate's own loop and rules. It takes an hour.
 
     gate/self-test-HOST.jsonl   a line for each round and each whole gate; a later call records only what is missing
     gate/self-test-HOST.json    the verdicts, which later gates on such machines cite
@@ -92,7 +92,7 @@ class Trial(BaseModel):
 
 @dataclass(frozen=True)
 class Setup:
-    """What all trials share: `base` is a commit's folder, `slowed` another one with the loop injected."""
+    """`base` is a commit's folder, `slowed` another one with the loop injected."""
 
     settings: Settings
     lanes: tuple[str, ...]
@@ -108,42 +108,45 @@ class Setup:
 
 
 def one_core(settings: Settings) -> list[Benchmark]:
-    """Return the benchmarks that can get a slowdown: the steps on one core."""
-    return [each for each in settings.benchmarks if each.cores is Cores.ONE and each.timed is Timed.STEP]
+    """Those that can get a slowdown: the steps on one core."""
+    return [
+        benchmark for benchmark in settings.benchmarks if benchmark.cores is Cores.ONE and benchmark.timed is Timed.STEP
+    ]
 
 
 def slowed_in_turn(settings: Settings, slowdown: float) -> list[str]:
-    """Return those of `one_core` whose threshold is below the slowdown; all of them if none is."""
+    """Those of `one_core` whose threshold is below the slowdown; all of them if none is."""
     able = one_core(settings)
-    return [each.name for each in able if each.threshold < slowdown] or [each.name for each in able]
+    seen = [benchmark for benchmark in able if benchmark.threshold < slowdown]
+    return [benchmark.name for benchmark in seen or able]
 
 
 def loops_per_step(setup: Setup) -> dict[str, float]:
-    """Return by benchmark how many iterations take as long as a step: roughly, then at a tenth of a step."""
+    """How many iterations take as long as a step: roughly, then at a tenth of a step."""
     benchmarks = one_core(setup.settings)
-    injected, per_step = {each.name: 20_000.0 for each in benchmarks}, dict[str, float]()
+    injected, per_step = {benchmark.name: 20_000.0 for benchmark in benchmarks}, dict[str, float]()
     for rounds in (2, 6):
         taken = [setup.take(benchmarks, number, injected).ratios for number in range(rounds)]
         for name, count in injected.items():
-            per_step[name] = round(count) / max(median(expm1(each[name].contrast) for each in taken), 0.01)
+            per_step[name] = round(count) / max(median(expm1(ratios[name].contrast) for ratios in taken), 0.01)
         injected = {name: count / 10 for name, count in per_step.items()}
     return per_step
 
 
 def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
-    """Append the missing trials to the file, and return all. Conditions alternate, so that a drift hits all alike."""
+    """Append the missing trials, and return all. Conditions alternate, so that a drift hits all alike."""
     trials = read_trials(path, setup.settings)
     done = {(trial.condition, trial.number, trial.gate is None) for trial in trials}
-    missing = [each for each in wanted(rounds, gates) if each not in done]
+    missing = [trial for trial in wanted(rounds, gates) if trial not in done]
     loops = loops_per_step(setup) if missing else {}
     for count, (condition, number, is_round) in enumerate(missing):
         kind = "round" if is_round else "gate"
         print(f"{count} of {len(missing)} done; {kind} {number + 1}, {condition}", file=sys.stderr)
         started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         with busy_core() if condition == LOADED else nullcontext():
-            found = (round_of if is_round else gate_of)(setup, condition, number, loops)
+            outcome = (round_of if is_round else gate_of)(setup, condition, number, loops)
         timed = {"started_at": started_at, "duration_s": time.monotonic() - start_s}
-        trial = Trial(condition=condition, number=number, **timed, **found)
+        trial = Trial(condition=condition, number=number, **timed, **outcome)
         if trials and machine_of(trials[0].environment) != machine_of(trial.environment):
             raise ValueError(
                 f"{path}: has trials of another machine of this name; allowed: this one's, so move it away"
@@ -154,56 +157,57 @@ def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
 
 
 def read_trials(path: Path, settings: Settings) -> list[Trial]:
-    """Return the trials of the file; none if there is none. A torn end is left out. Raises ValueError."""
+    """None if there is no file. A torn end is left out. Raises ValueError."""
     if not path.exists():
         return []
     with open_input(path) as file:
         trials = [Trial.model_validate_json(line) for line in file if line.endswith(b"\n")]
-    recorded, asked = {name for trial in trials for name in trial.rounds}, {each.name for each in settings.benchmarks}
+    recorded = {name for trial in trials for name in trial.rounds}
+    asked = {benchmark.name for benchmark in settings.benchmarks}
     if (recorded and recorded != asked) or any(trial.condition not in SLOWDOWNS for trial in trials):
         raise ValueError(f"{path}: has other trials; allowed: those of {', '.join(sorted(asked))}, so move it away")
     return trials
 
 
 def wanted(rounds: int, gates: int) -> Iterator[tuple[str, int, bool]]:
-    """Yield condition, number and whether it is a round. A test that is stopped early has rounds and gates."""
+    """Condition, number and whether it is a round. A test that is stopped early has rounds and gates."""
     most = max(rounds, gates)
     for number in range(most):
         for is_round, count in ((True, rounds), (False, gates)):
-            for each in range(number * count // most, (number + 1) * count // most):
-                yield from ((condition, each, is_round) for condition in SLOWDOWNS)
+            for trial_number in range(number * count // most, (number + 1) * count // most):
+                yield from ((condition, trial_number, is_round) for condition in SLOWDOWNS)
 
 
 def round_of(setup: Setup, condition: str, number: int, loops: Mapping[str, float]) -> dict[str, Any]:
-    """Take a round of all benchmarks; if head is slower, of those on one core, each with the slowdown."""
+    """Of all benchmarks; if head is slower, of those on one core, each with the slowdown."""
     slowdown = SLOWDOWNS[condition]
     benchmarks = one_core(setup.settings) if slowdown else setup.settings.benchmarks
-    taken = setup.take(benchmarks, number, {name: each * slowdown for name, each in loops.items()})
+    taken = setup.take(benchmarks, number, {name: iterations * slowdown for name, iterations in loops.items()})
     return {"rounds": taken.ratios, "environment": taken.environment}
 
 
 def gate_of(setup: Setup, condition: str, number: int, loops: Mapping[str, float]) -> dict[str, Any]:
-    """Run tier 1 of a whole gate. A slowdown is in one benchmark, and in the next one in the next gate."""
+    """Tier 1 of a whole gate. A slowdown is in one benchmark, and in the next one in the next gate."""
     slowdown, able = SLOWDOWNS[condition], slowed_in_turn(setup.settings, SLOWDOWNS[condition])
     slowed = able[number % len(able)] if slowdown else None
     injected = {slowed: loops[slowed] * slowdown} if slowed else {}
-    found = measure_times(
+    times = measure_times(
         setup.settings.benchmarks,
         lambda benchmarks, number: setup.take(benchmarks, number, injected),
         alarm_rate=setup.settings.alarm_rate,
         budget_s=BUDGET_S,
     )
     return {
-        "gate": found.judgements,
-        "verdict": found.verdict,
+        "gate": times.judgements,
+        "verdict": times.verdict,
         "planted_in": slowed,
-        "environment": found.environment,
+        "environment": times.environment,
     }
 
 
 @contextmanager
 def busy_core() -> Iterator[None]:
-    """Run a process that keeps one core busy, on a core of the scheduler's choice. It ends with this process."""
+    """Keep one core busy, of the scheduler's choice, by a process that ends with this one."""
     spin = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     with subprocess.Popen([sys.executable, "-c", spin]) as spinner:
         try:
@@ -217,7 +221,7 @@ Ratios = Mapping[str, Sequence[RoundRatio]]
 
 
 def draw_gates(settings: Settings, equal: Ratios, slower: Ratios, slowdown: float, round_s: float) -> list[Verdict]:
-    """Return the verdicts of gates whose rounds are drawn with replacement. Each round moves the gate's clock.
+    """Verdicts of gates whose rounds are drawn with replacement. Each round moves the gate's clock.
 
     Gate i draws the benchmark at i of `slowed_in_turn` from `slower`, the others from `equal`.
     """
@@ -232,15 +236,15 @@ def _drawn(settings: Settings, ratios: Ratios, round_s: float, rng: Random) -> V
     def take(benchmarks: Sequence[Benchmark], _: int) -> SuiteRound:
         nonlocal now_s
         now_s += round_s * len(benchmarks) / len(ratios)  # a round of fewer benchmarks is shorter in proportion
-        return SuiteRound({each.name: rng.choice(ratios[each.name]) for each in benchmarks})
+        return SuiteRound({benchmark.name: rng.choice(ratios[benchmark.name]) for benchmark in benchmarks})
 
     benchmarks, rate = settings.benchmarks, settings.alarm_rate
-    found = measure_times(benchmarks, take, alarm_rate=rate, budget_s=BUDGET_S, clock=lambda: now_s)
-    return found.verdict
+    times = measure_times(benchmarks, take, alarm_rate=rate, budget_s=BUDGET_S, clock=lambda: now_s)
+    return times.verdict
 
 
 def result_of(trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
-    """Return the fields of the result's file. The trials need two rounds of every condition."""
+    """The result's file. The trials need two rounds of every condition."""
     return {
         "tested": [_tested(condition, trials, settings) for condition in SLOWDOWNS],
         "alarm_rate": settings.alarm_rate,
@@ -252,12 +256,15 @@ def result_of(trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
 
 
 def _tested(condition: str, trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
-    """Return the verdicts of drawn and whole gates, and the standard deviations between rounds, of logarithms."""
+    """Verdicts of drawn and whole gates, and the standard deviations between rounds, of logarithms."""
     slowdown = SLOWDOWNS[condition]
-    of, equal = ([each for each in trials if each.condition == name] for name in (condition, EQUAL))
+    of, equal = ([trial for trial in trials if trial.condition == name] for name in (condition, EQUAL))
     equal = equal if slowdown else of
     whole = [trial for trial in of if trial.gate is not None]
-    named = [{each.benchmark for each in trial.gate or () if each.verdict is Verdict.SLOWER} for trial in whole]
+    named = [
+        {judgement.benchmark for judgement in trial.gate or () if judgement.verdict is Verdict.SLOWER}
+        for trial in whole
+    ]
     round_s = fmean(trial.duration_s for trial in equal if trial.gate is None)
     ratios = _ratios(of)
     return {
@@ -265,16 +272,16 @@ def _tested(condition: str, trials: Sequence[Trial], settings: Settings) -> dict
         "spreads": [
             {
                 "benchmark": name,
-                "rounds": len(found),
-                "ratio": exp(fmean(each.contrast for each in found)),
-                "spread": stdev([each.contrast for each in found]),
-                "twin_spread": stdev([each.twin for each in found]),
+                "rounds": len(of_rounds),
+                "ratio": exp(fmean(ratio.contrast for ratio in of_rounds)),
+                "spread": stdev([ratio.contrast for ratio in of_rounds]),
+                "twin_spread": stdev([ratio.twin for ratio in of_rounds]),
             }
-            for name, found in ratios.items()
+            for name, of_rounds in ratios.items()
         ],
         "drawn": _counted(draw_gates(settings, _ratios(equal), ratios, slowdown, round_s)),
         "whole": _counted([trial.verdict for trial in whole]),
-        "faster": sum(any(each.verdict is Verdict.FASTER for each in trial.gate or ()) for trial in whole),
+        "faster": sum(any(judgement.verdict is Verdict.FASTER for judgement in trial.gate or ()) for trial in whole),
         "found": sum(trial.planted_in in slower for trial, slower in zip(whole, named, strict=True)),
         "median_s": median([trial.duration_s for trial in whole]) if whole else None,
         "longest_s": max((trial.duration_s for trial in whole), default=None),
@@ -292,7 +299,6 @@ def _counted(verdicts: Sequence[Verdict | None]) -> dict[str, int]:
 
 
 def self_test(base: str, rounds: int, gates: int, results: Path) -> dict[str, Any]:
-    """Record the trials of a commit of the current folder's repository, write the result and return it."""
     repository = Repository(Path.cwd())
     commit = str(repository.resolve("--base", base).commit)
     lanes, settings = timed_settings(repository, None, launch)
@@ -307,10 +313,10 @@ def self_test(base: str, rounds: int, gates: int, results: Path) -> dict[str, An
         with (setup.slowed / "dpbench/parallel/__init__.py").open("a", encoding="utf-8") as file:
             file.write(INJECTED)
         trials = record(setup, results / f"gate/self-test-{socket.gethostname()}.jsonl", rounds, gates)
-    found = result_of(trials, settings)
-    path = results / f"gate/self-test-{found['environment']['hostname']}.json"
-    replace_text(path, json.dumps(found, indent=1) + "\n")
-    return found
+    result = result_of(trials, settings)
+    path = results / f"gate/self-test-{result['environment']['hostname']}.json"
+    replace_text(path, json.dumps(result, indent=1) + "\n")
+    return result
 
 
 def main() -> None:
@@ -322,15 +328,15 @@ def main() -> None:
     asked = parser.parse_args()
     print(heading("benchmarks.gate_self_test"), flush=True)
     try:
-        found = self_test(asked.base, asked.rounds, asked.gates, asked.results)
+        result = self_test(asked.base, asked.rounds, asked.gates, asked.results)
     except (ReportedError, OSError, ValueError) as error:
         parser.exit(2, f"gate_self_test: {one_line(str(error))}\n")
-    for each in found["tested"]:
-        whole = f"whole gates: {each['whole']}, {each['faster']} with a faster benchmark"
-        print(f"{each['condition']:24} drawn gates: {each['drawn']}; {whole}")
-    equal = [each["drawn"] for each in found["tested"] if not SLOWDOWNS[each["condition"]]]
-    least = max(clopper_pearson(each["slower"], sum(each.values()))[0] for each in equal)
-    sys.exit(least > found["alarm_rate"])  # the lower end of the 95 % interval
+    for tested in result["tested"]:
+        whole = f"whole gates: {tested['whole']}, {tested['faster']} with a faster benchmark"
+        print(f"{tested['condition']:24} drawn gates: {tested['drawn']}; {whole}")
+    equal = [tested["drawn"] for tested in result["tested"] if not SLOWDOWNS[tested["condition"]]]
+    least = max(clopper_pearson(drawn["slower"], sum(drawn.values()))[0] for drawn in equal)
+    sys.exit(least > result["alarm_rate"])  # the lower end of the 95 % interval
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_probe FILE [QUESTION...]
 
-Each question runs in a process of its own, forked after torch is imported. So a question that crashes, hangs or breaks
-CUDA fails alone. The file is written anew after each answer. Exit codes: 0 all answered, 1 some failed, 77 no GPU.
+Each question runs in a process of its own, so one that crashes, hangs or breaks CUDA fails alone. The file is written
+anew after each answer. Exit codes: 0 all answered, 1 some failed, 77 no GPU.
 """
 
 import copy
@@ -48,8 +48,8 @@ def machine() -> Answer:
 
 
 def host_us(call: Callable[[], object], calls: int = 200, series: int = TRIES, is_busy: bool = False) -> float:
-    """Return the host's microseconds for a call: the median of so many series. Each starts on an idle GPU, or on one
-    whose current stream has work for 50 ms.
+    """The host's microseconds for a call: the median of so many series. Each starts on an idle GPU, or on one whose
+    current stream has work for 50 ms.
     """
     call()
     times_s = []
@@ -65,7 +65,7 @@ def host_us(call: Callable[[], object], calls: int = 200, series: int = TRIES, i
 
 
 def gpu_ms(call: Callable[[], object]) -> float:
-    """Return the GPU's milliseconds for a call that is issued while it sleeps: the least of several."""
+    """The GPU's milliseconds for a call that is issued while it sleeps: the least of several."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times_ms = []
     for _ in range(TRIES):
@@ -86,13 +86,13 @@ def captured(work: Callable[[], object], stream: torch.cuda.Stream | None = None
 
 
 def additions(count: int) -> Callable[[], object]:
-    """Return a function that starts so many kernels, each of which adds one number."""
+    """A function that starts so many kernels, each of which adds one number."""
     x = torch.zeros(1, device=DEVICE)
     return lambda: [x.add_(1) for _ in range(count)]
 
 
 def host_calls() -> Answer:
-    """Time each call that a step makes. A stream switch enters and leaves a block of `use_stream`."""
+    """A stream switch enters and leaves a block of `use_stream`."""
     tensor, event = torch.zeros(1 << 20, device=DEVICE), torch.cuda.Event()
     main, side = torch.cuda.current_stream(), torch.cuda.Stream()
 
@@ -116,7 +116,7 @@ def host_calls() -> Answer:
 
 
 def graph_launches() -> Answer:
-    """Time launches onto an idle GPU. A node is a kernel, or the record of an event."""
+    """Onto an idle GPU. A node is a kernel, or the record of an event."""
     times_us = {nodes: host_us(captured(additions(nodes)).replay, 1, 50) for nodes in (1, 10, 100, 1000)}
     add, events = additions(1), [torch.cuda.Event(external=True) for _ in range(100)]
     recording_us = host_us(captured(lambda: [(add(), event.record()) for event in events]).replay, 1, 50)
@@ -127,7 +127,7 @@ def graph_launches() -> Answer:
 
 
 def kernel_intervals() -> Answer:
-    """Time from one kernel's start to the next one's, each for the last one's result, without a wait for the host.
+    """From one kernel's start to the next one's, each for the last one's result, without a wait for the host.
 
     `add` adds one number. `product` multiplies 32 x 64 and 64 x 64 matrices, as a layer of `mlp/small`.
     """
@@ -148,7 +148,7 @@ def kernel_intervals() -> Answer:
 
 
 def batch_beside_compute() -> Answer:
-    """Time matrix products, a batch's copy from pinned memory, and both at once on two streams."""
+    """Matrix products, a batch's copy from pinned memory, and both at once on two streams."""
     size, batch_mib = (64, 1) if is_stand_in() else (4096, 256)
     x, side = torch.randn(size, size, device=DEVICE), torch.cuda.Stream()
     batch = torch.empty(batch_mib << 20, dtype=torch.uint8).pin_memory()
@@ -243,12 +243,12 @@ def capture_in_a_new_thread() -> Answer:
         backward(module, x)
     with ThreadPoolExecutor(1) as thread:
         for _ in range(WARM_UPS + 1):  # the warm-ups start again on another thread
-            found = thread.submit(backward, module, x).result()
-    return {"largest_difference": difference(found, backward(base, x)), "report": module.graph_report()}
+            gradients = thread.submit(backward, module, x).result()
+    return {"largest_difference": difference(gradients, backward(base, x)), "report": module.graph_report()}
 
 
 def trained(lanes: int, graphs: bool, is_remote: bool) -> list[Tensor]:
-    """Return the weights after a short training with dropout. Remote lanes take the paths of several GPUs."""
+    """Weights after a short training with dropout. Remote lanes take the paths of several GPUs."""
     width = 32 if is_stand_in() else 1024
     torch.manual_seed(0)
     layers = [layer for _ in range(8) for layer in (nn.Linear(width, width), nn.ReLU(), nn.Dropout(0.1))]
@@ -264,7 +264,6 @@ def trained(lanes: int, graphs: bool, is_remote: bool) -> list[Tensor]:
 
 
 def graphs_beside_eager() -> Answer:
-    """Compare weights after training with and without graphs."""
     cases = {f"{lanes}{'_remote' * far}_lanes": (lanes, far) for lanes in (2, 4) for far in (False, True)}
     return {
         f"largest_difference_on_{name}": difference(trained(lanes, False, far), trained(lanes, True, far))
@@ -273,7 +272,7 @@ def graphs_beside_eager() -> Answer:
 
 
 def memory_of_a_lane() -> Answer:
-    """Return what the allocator reserves for each remote lane more, from 2 to 4 lanes."""
+    """What the allocator reserves for each remote lane more, from 2 to 4 lanes."""
 
     def reserved_mib(lanes: int, graphs: bool) -> float:
         gc.collect()
@@ -291,7 +290,7 @@ def memory_of_a_lane() -> Answer:
 
 
 def parts_of_a_step() -> Answer:
-    """Time the parts of a step on two lanes: the host until the part is issued, and from then until the GPU is idle."""
+    """On two lanes: the host until the part is issued, and from then until the GPU is idle."""
     width, layers = (64, 64) if not is_stand_in() else (8, 4)
     x, answer = torch.randn(64, width, device=DEVICE), {}
     for name, graphs in {"eager": False, "graphs": True}.items():
@@ -324,7 +323,7 @@ def timed(times_us: dict[str, list[float]], name: str, part: Callable[[], Any]) 
 
 
 def weights_to_a_lane() -> Answer:
-    """Time a forward of eight large layers without gradients on one and two lanes: the second lane gets a copy."""
+    """A forward of eight large layers without gradients on one and two lanes: the second lane gets a copy."""
     width = 64 if is_stand_in() else 4096
     base, x = (
         nn.Sequential(*[nn.Linear(width, width) for _ in range(8)]).to(DEVICE),
@@ -361,7 +360,7 @@ QUESTIONS: tuple[Question, ...] = (machine, *TIMES, *WAITS, *STEPS, *GRAPHS)
 
 
 def answer_of(question: Question) -> Answer | str:
-    """Answer in a process of its own. Return the reason if the question fails, or does not end in `LIMIT_S`."""
+    """The reason if the question fails, or does not end in `LIMIT_S`."""
     # Nothing handles the alarm, so it ends the process, also while CUDA waits.
     with ProcessPoolExecutor(1, get_context("fork"), initializer=signal.alarm, initargs=(LIMIT_S,)) as pool:
         future = pool.submit(question)
@@ -385,4 +384,9 @@ def main(path: Path, questions: Sequence[Question] = QUESTIONS) -> int:
 
 if __name__ == "__main__":
     asked = {"machine", *sys.argv[2:]}
-    sys.exit(main(Path(sys.argv[1]), [each for each in QUESTIONS if each.__name__ in asked or asked == {"machine"}]))
+    sys.exit(
+        main(
+            Path(sys.argv[1]),
+            [question for question in QUESTIONS if question.__name__ in asked or asked == {"machine"}],
+        )
+    )

@@ -3,8 +3,8 @@
     python -m benchmarks.gpu_projection results/gpu/DATE
 
 It runs on any machine, with the folder of `make gpu` alone. With a torch that the simulator does not support, it prints
-the commands to run elsewhere. A machine file describes all devices. So comparisons are projected whose lanes have a
-device each and use all of them, and `single` everywhere. Lanes that share a device are left out.
+the commands to run elsewhere. A machine file describes all devices, so only comparisons are projected whose lanes have
+a device each and use all of them, and `single` everywhere.
 
 Exit codes: 0 printed, 1 a projection failed, 2 no folder, 77 nothing to project here.
 """
@@ -28,17 +28,14 @@ OLD_TORCH = "the simulator was tested with torch"
 
 
 class Asked(NamedTuple):
-    """A projection to ask for, with a global batch. `single` gets one device's share of it.
-
-    `is_ahead` is whether the host runs ahead of the devices.
-    """
+    """With a global batch; `single` gets one device's share of it. `is_ahead` is whether the host runs ahead."""
 
     workload: str
     batch: int
     is_ahead: bool
 
     def command(self, machine: Path, variants: Iterable[str]) -> list[str]:
-        """Return the words of the command after ``dpbench``."""
+        """The words after ``dpbench``."""
         words = ["project", self.workload, "--machine", str(machine), "--batch", str(self.batch)]
         return [*words, "--variants", ",".join(variants), *(["--ahead"] if self.is_ahead else [])]
 
@@ -48,7 +45,7 @@ Key = tuple[Asked, str]
 
 
 def measured_of(records: Iterable[Mapping[str, Any]], devices: int) -> dict[Key, float]:
-    """Return the step times in seconds that can be projected on so many devices: the medians over rounds."""
+    """Seconds that can be projected on so many devices: medians over rounds."""
     times_s: dict[Key, list[float]] = {}
     for record in records:
         case = record["case"]
@@ -57,13 +54,13 @@ def measured_of(records: Iterable[Mapping[str, Any]], devices: int) -> dict[Key,
         if record["outcome"] == "ok" and variant in PROJECTED and wanted and case["batch"] % len(lanes) == 0:
             asked = Asked(case["workload"], case["batch"] * devices // len(lanes), steps > 1)
             times_s.setdefault((asked, variant), []).append(median(record["samples_s"]) / steps)
-    return {key: median(found) for key, found in times_s.items()}
+    return {key: median(of_rounds_s) for key, of_rounds_s in times_s.items()}
 
 
 def lines_of(
     measured: Mapping[Key, float], projected: Mapping[Key, Mapping[str, float]], devices: int
 ) -> Iterator[str]:
-    """Yield a line for each case with its measured and projected step time, and a last one with the ratios' range."""
+    """A line for each case with its measured and projected step time, and a last one with the ratios' range."""
     ratios = [projected[key]["mid"] / step_s for key, step_s in measured.items() if key in projected]
     for key, ratio in zip([key for key in measured if key in projected], ratios, strict=True):
         (workload, batch, is_ahead), variant = key
@@ -89,7 +86,7 @@ def main(words: Sequence[str], say: Callable[[str], object] = print) -> int:
     if not measured:
         say("no comparison measured what can be projected: lanes with a device each, on all devices")
         return NOT_RUN
-    wanted = {asked: [variant for each, variant in measured if each == asked] for asked, _ in measured}
+    wanted = {asked: [variant for other, variant in measured if other == asked] for asked, _ in measured}
     projected: dict[Key, Mapping[str, float]] = {}
     for asked, variants in wanted.items():
         command = [sys.executable, "-m", "dpbench", *asked.command(machine, variants), "--json"]
@@ -98,8 +95,8 @@ def main(words: Sequence[str], say: Callable[[str], object] = print) -> int:
             say(done.stderr.strip())
             if OLD_TORCH not in done.stderr:
                 return 1
-            for each, names in wanted.items():
-                say(f"dpbench {shlex.join(each.command(machine, names))}")
+            for other, names in wanted.items():
+                say(f"dpbench {shlex.join(other.command(machine, names))}")
             say(f"not projected here: torch is too old; elsewhere run: python -m benchmarks.gpu_projection {out}")
             return NOT_RUN
         rows = json.loads(done.stdout)["projections"][0]["variants"]

@@ -23,7 +23,7 @@ _TAIL_LINES = 40
 
 @dataclass(frozen=True)
 class End:
-    """How a step's process ended. `is_cut` is whether its time was up before. `tail` are its last lines."""
+    """`is_cut` is whether its time was up before. `tail` are its last lines."""
 
     exit_code: int
     is_cut: bool
@@ -32,7 +32,7 @@ class End:
 
 
 def run(step: Step, environment: Mapping[str, str], limit_s: float, say: Callable[[str], object]) -> End:
-    """Run a step and pass on each line that it prints. Interrupt it at the limit, and kill it `GRACE_S` later."""
+    """Pass on each line that the step prints. Interrupt it at the limit, and kill it `GRACE_S` later."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     begin_s = time.monotonic()
     with subprocess.Popen(
@@ -74,6 +74,6 @@ def _prepare() -> None:
 
 
 def _end(process: "subprocess.Popen[str]", how: signal.Signals) -> None:
-    """Send a signal to the process and its children, if they still run."""
+    """Signal the process and its children, if they still run."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, how)

@@ -1,7 +1,7 @@
 """The steps of `make gpu`: tests and measurements, each with its time limit. Pure.
 
-The two calls are for a machine with one GPU that is lent for a quarter of an hour. What decides whether the wrapper is
-right comes first. In call 1 the refused captures come last and alone, because they can break CUDA for their process.
+The two calls are for a machine with one GPU that is lent for a quarter of an hour. In call 1 the refused captures come
+last and alone, because they can break CUDA for their process.
 """
 
 import sys
@@ -31,7 +31,7 @@ Key = tuple[str, Lanes]
 
 
 class Kind(Enum):
-    """What a step is. Its success is judged accordingly."""
+    """A step's success is judged accordingly."""
 
     TESTS = auto()
     COMPARISON = auto()
@@ -40,10 +40,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """A command to run, and the seconds after which it is interrupted.
-
-    `passing` are the exit codes that pass. `wanted` are the variants that a comparison must have times of.
-    """
+    """A command to run, and its limit. `wanted` are the variants that a comparison must have times of."""
 
     name: str
     command: tuple[str, ...]
@@ -56,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where and what to run: on `count` GPUs, or on as many lanes of the CPU in their place.
+    """On `count` GPUs, or on as many lanes of the CPU in their place.
 
     `on_workers` are pytest's options for tests that run side by side. `failed` are the tests that call 2 runs again.
     """
@@ -69,12 +66,11 @@ class Plan:
     failed: Names = ()
 
     def lanes(self, *indices: int) -> Lanes:
-        """Return a lane on each of these devices."""
         return tuple("cpu" if self.kind == "cpu" else f"{self.kind}:{index}" for index in indices)
 
 
 def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
-    """Return the steps of a call, or all steps with longer limits. Several GPUs are compared without a call alone."""
+    """Of a call, or all steps with longer limits. Several GPUs are compared without a call alone."""
     if call is not None:
         return list(_first_call(plan) if call == 1 else _second_call(plan))
     steps = [*_first_call(plan), *_second_call(plan), *_others(plan), *(_several(plan) if plan.count > 1 else ())]
@@ -117,7 +113,7 @@ def _others(plan: Plan) -> Iterator[Step]:
 
 
 def _several(plan: Plan) -> Iterator[Step]:
-    """Yield comparisons on 2, 4, 8 and so on and all GPUs, one for each lane; and their projection."""
+    """On 2, 4, 8 and so on and all GPUs, one for each lane; and their projection."""
     numbers = [*(2**power for power in range(1, plan.count) if 2**power < plan.count), plan.count]
     apart = [plan.lanes(*range(number)) for number in numbers]
     limit_s, small, large = 60 * (1 + len(apart)), ("mlp", max(64, plan.count)), ("transformer", max(8, 4 * plan.count))
@@ -156,6 +152,6 @@ def _compare(
 
 
 def _keys(lanes: Lanes, variants: Names) -> list[Key]:
-    """Return what is measured on these lanes: `single` on the first one, and no graphs on the CPU."""
+    """`single` on the first lane, and no graphs on the CPU."""
     missing = {"single", GRAPHS} if lanes[0] == "cpu" else {"single"}
     return [("single", lanes[:1]), *((variant, lanes) for variant in variants if variant not in missing)]

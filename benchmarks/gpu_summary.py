@@ -19,7 +19,7 @@ _FAILED = re.compile(r"(?:FAILED|ERROR) (tests/.+?)(?: - .*)?")
 
 
 class Outcome(StrEnum):
-    """How a step ended. CUT: its time was up. SKIPPED: all or a part of it could not run here."""
+    """CUT: its time was up. SKIPPED: all or a part of it could not run here."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One step of the summary. `note` says what was done, or why not. `failed` are the ids of tests."""
+    """`note` says what was done, or why not. `failed` are the ids of tests."""
 
     name: str
     outcome: Outcome = Outcome.NOT_STARTED
@@ -42,11 +42,11 @@ class Row:
 
 
 def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
-    """Return how the step ended. `folder` holds the records of its comparison."""
+    """`folder` holds the records of the step's comparison."""
     failed: tuple[str, ...] = ()
     if step.kind is Kind.TESTS:
         failure, gap, note = _of_tests(end)
-        failed = tuple(dict.fromkeys(found[1] for line in end.tail if (found := _FAILED.fullmatch(line))))
+        failed = tuple(dict.fromkeys(match[1] for line in end.tail if (match := _FAILED.fullmatch(line))))
     elif step.kind is Kind.COMPARISON:
         failure, gap, note = _of_comparison(step, read_records(folder))
     else:
@@ -61,7 +61,7 @@ def row_of(step: Step, end: End, limit_s: float, folder: Path) -> Row:
 
 
 def _of_tests(end: End) -> tuple[str | None, bool, str]:
-    """Return why the tests failed, whether none ran, and pytest's last line of counts."""
+    """Why the tests failed, whether none ran, and pytest's last line of counts."""
     line = next((line for line in reversed(end.tail) if _LAST_LINE.search(line)), "")
     counts = Counter({name.rstrip("s"): int(number) for number, name in _COUNT.findall(line)})
     failed = counts["failed"] + counts["error"]
@@ -70,7 +70,7 @@ def _of_tests(end: End) -> tuple[str | None, bool, str]:
 
 
 def _of_comparison(step: Step, records: Sequence[dict[str, Any]]) -> tuple[str | None, bool, str]:
-    """Return why it failed, whether it lacks a variant without a failure, and what was recorded."""
+    """Why it failed, whether it lacks a variant without a failure, and what was recorded."""
     outcomes = Counter(record["outcome"] for record in records)
     bad = [f"{count} of {len(records)} records {name}" for name, count in outcomes.items() if name != "ok"]
     cases = [record["case"] for record in records if record["outcome"] == "ok"]
@@ -81,23 +81,22 @@ def _of_comparison(step: Step, records: Sequence[dict[str, Any]]) -> tuple[str |
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Return the records in a step's folder, without a line that was cut off."""
+    """Without a line that was cut off."""
     texts = [path.read_text().rpartition("\n")[0] for path in sorted(folder.glob("*.jsonl"))]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 def code_of(rows: Iterable[Row]) -> int:
-    """Return 1 if a step failed, else 3 if one was cut, skipped or not started, else 0."""
+    """1 if a step failed, else 3 if one was cut, skipped or not started, else 0."""
     outcomes = {row.outcome for row in rows}
     return 1 if Outcome.FAILED in outcomes else 0 if outcomes == {Outcome.PASSED} else 3
 
 
 def lines_of(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each step."""
     return [f"{row.name:22}{row.outcome:12}{row.seconds:5.0f} s  {row.note}".rstrip() for row in rows]
 
 
 def write_summary(path: Path, facts: Mapping[str, Any], rows: Iterable[Row], exit_code: int | None) -> None:
-    """Replace the file. `exit_code` is None while steps run. A reader finds the old file or the new one, whole."""
+    """Replace the file. `exit_code` is None while steps run."""
     content = {"schema": 2, **facts, "exit_code": exit_code, "steps": [asdict(row) for row in rows]}
     replace_text(path, json.dumps(content, indent=2) + "\n")

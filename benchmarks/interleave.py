@@ -1,7 +1,7 @@
 """Alternate the steps of several schemes in one process, and compare them by ratios.
 
-The ratios are finer than those of separate processes: on a shared 2-core machine the medians of ten identical processes
-spread by 21 %. A disturbance of one step hits its neighbours too, so the ratio within a round hardly changes.
+A disturbance of one step hits its neighbours too, so the ratio within a round hardly changes. On a shared 2-core
+machine the medians of ten identical processes spread by 21 %.
 """
 
 import random
@@ -14,7 +14,7 @@ from dpbench.stats.intervals import interval_of_median
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """The median over rounds of one scheme's time divided by another's, with a 95 % interval."""
+    """The median over rounds, with a 95 % interval."""
 
     value: float
     low: float
@@ -25,7 +25,7 @@ class PairedRatio:
 def interleave(
     steps: Mapping[str, Callable[[], object]], clock: Clock, rounds: int, warmup_rounds: int, seed: int
 ) -> dict[str, list[float]]:
-    """Return each scheme's step times in seconds. Entry i is from round i, in which each scheme takes one step."""
+    """Each scheme's step times in seconds. Entry i is from round i, in which each scheme takes one step."""
     order, rng = list(steps), random.Random(seed)
     times_s: dict[str, list[float]] = {name: [] for name in steps}
     for i in range(-warmup_rounds, rounds):
@@ -40,10 +40,7 @@ def interleave(
 
 
 def paired_ratio(times_s: list[float], reference_s: list[float]) -> PairedRatio:
-    """Return the ratio of two schemes from their times by round.
-
-    The interval is that of the order statistics around the median of the ratios.
-    """
+    """The interval is that of the order statistics around the median of the ratios by round."""
     ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
     low, value, high = interval_of_median(ratios)
     return PairedRatio(value, low, high, len(ratios))

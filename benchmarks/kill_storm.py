@@ -35,10 +35,7 @@ _PATIENCE_S = 30.0
 
 @dataclass
 class Report:
-    """Counts of a storm.
-
-    `longest_s` is the longest time that a process outlived its killed parent.
-    """
+    """`longest_s` is the longest time that a process outlived its killed parent."""
 
     parents_killed: int = 0
     children_killed: int = 0
@@ -48,7 +45,7 @@ class Report:
 
 
 class Storm:
-    """Random kills of one sweep. Raises AssertionError if a process or a wrong record is left."""
+    """Raises AssertionError if a process or a wrong record is left."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.path = folder / "sweep.jsonl"
@@ -93,7 +90,7 @@ class Storm:
         self._check_records()
 
     def _kill_child(self) -> None:
-        """Kill a random descendant of the parent. The parent goes on."""
+        """A random descendant. The parent goes on."""
         assert self._parent is not None
         deadline_s = time.monotonic() + _PATIENCE_S
         while not (children := psutil.Process(self._parent.pid).children(recursive=True)):
@@ -107,18 +104,18 @@ class Storm:
         self.report.children_killed += 1
 
     def _left(self) -> list[str]:
-        """Return the commands of all processes that carry this storm's mark in their environment.
+        """Commands of all processes that carry this storm's mark in their environment.
 
         The mark is inherited across sessions and dead parents. Zombies have no environment.
         """
-        found = []
+        commands = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 if f"DPBENCH_TEST_MARK={self._mark}".encode() in (folder / "environ").read_bytes():
-                    found.append((folder / "cmdline").read_text())
+                    commands.append((folder / "cmdline").read_text())
             except OSError:
                 continue
-        return found
+        return commands
 
     def _check_records(self) -> None:
         if not self.path.exists():

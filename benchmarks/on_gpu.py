@@ -45,7 +45,7 @@ Say = Callable[[str], object]
 
 
 class CannotStartError(Exception):
-    """One line on what this machine lacks or what is wrong with an option. Nothing was run."""
+    """One line on what this machine lacks or what is wrong with an option."""
 
 
 def main() -> int:
@@ -87,12 +87,12 @@ def main() -> int:
 
 
 def failed_tests(words: Sequence[str]) -> tuple[str, ...]:
-    """Return ids of tests: the words, or those that failed in a summary. Raise CannotStartError for another file."""
+    """The words, or ids of tests that failed in a summary. Raise CannotStartError for another file."""
     if len(words) != 1 or not words[0].endswith(".json"):
         return tuple(words)
     try:
         rows = json.loads(Path(words[0]).read_text())["steps"]
-        return tuple(dict.fromkeys(each for row in rows for each in row["failed"]))
+        return tuple(dict.fromkeys(name for row in rows for name in row["failed"]))
     except (ValueError, LookupError, TypeError):
         raise CannotStartError(f"failed: {words[0]} is no summary of make gpu") from None
 
@@ -100,10 +100,10 @@ def failed_tests(words: Sequence[str]) -> tuple[str, ...]:
 def prepare(wheels: Path, environment: Mapping[str, str], modules: Sequence[str] = MODULES) -> dict[str, Any]:
     """Unpack the wheels, and return what `look` prints. Raise CannotStartError if a module cannot be imported."""
     shutil.rmtree(SITE, ignore_errors=True)
-    if found := sorted(map(str, wheels.glob("*.whl"))):
+    if paths := sorted(map(str, wheels.glob("*.whl"))):
         # Without their dependencies: those of torch stay the machine's.
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile"]
-        if subprocess.run([*pip, "--target", str(SITE), *found], check=False).returncode:
+        if subprocess.run([*pip, "--target", str(SITE), *paths], check=False).returncode:
             raise CannotStartError(f"the wheels in {wheels} cannot be installed")
     command = [sys.executable, "-c", "import sys; from benchmarks.on_gpu import look; look(sys.argv[1:])", *modules]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -124,18 +124,18 @@ def look(modules: Sequence[str]) -> None:
         except Exception as error:
             lacking[name] = f"{name} ({type(error).__name__})"
     has_xdist = lacking.pop("xdist", None) is None
-    found = {"lacking": [*lacking.values()], "has_xdist": has_xdist, "torch": "", "devices": 0}
+    facts = {"lacking": [*lacking.values()], "has_xdist": has_xdist, "torch": "", "devices": 0}
     with suppress(Exception):  # an error of CUDA is left to the tests
         import torch
 
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        found |= {"torch": torch.__version__, "devices": devices}
+        facts |= {"torch": torch.__version__, "devices": devices}
         torch.zeros(1, device="cuda" if devices else "cpu")
-    print(json.dumps(found))
+    print(json.dumps(facts))
 
 
 def placed(plan: Plan, machine: Mapping[str, Any]) -> Plan:
-    """Return the plan for this machine. Raise CannotStartError without a GPU, except for a rehearsal."""
+    """The plan for this machine. Raise CannotStartError without a GPU, except for a rehearsal."""
     workers = ("-p", "xdist", "--numprocesses", str(min(_MOST_WORKERS, os.cpu_count() or 1)))
     plan = replace(plan, on_workers=workers if machine["has_xdist"] else ())
     if machine["devices"]:
@@ -148,7 +148,7 @@ def placed(plan: Plan, machine: Mapping[str, Any]) -> Plan:
 def run_all(
     steps: Sequence[Step], environment: dict[str, str], out: Path, deadline_s: float, facts: dict[str, object], say: Say
 ) -> int:
-    """Run the steps in order until the deadline, write the summary after each, and return the exit code."""
+    """In order until the deadline, with a summary after each; return the exit code."""
     rows, number, summary = [Row(step.name) for step in steps], 0, out / "summary.json"
     write_summary(summary, facts, rows, None)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # the summary says what was not done

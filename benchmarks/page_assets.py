@@ -23,15 +23,12 @@ _TIMEOUT_S = 60
 
 
 class PackageError(Exception):
-    """A package is missing or wrong; the text is one line."""
+    """One line."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of npm's registry.
-
-    `sha512` is the archive's hash in base64, as ``npm view NAME@VERSION dist.integrity`` prints it.
-    """
+    """`sha512` is the archive's hash in base64, as ``npm view NAME@VERSION dist.integrity`` prints it."""
 
     name: str
     version: str
@@ -50,7 +47,7 @@ class Packages:
     registry: str
 
     def archive(self, package: Package) -> bytes:
-        """Return the package's archive, checked against its hash. Raises PackageError."""
+        """Checked against its hash. Raises PackageError."""
         path = self.folder / package.archive
         kept = path.exists()
         content = path.read_bytes() if kept else self._fetch(package)
@@ -108,7 +105,7 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
 
 
 def write(packages: Packages, folder: Path) -> None:
-    """Write charts.js and charts.LICENSES.txt into the folder. Raise PackageError."""
+    """charts.js and charts.LICENSES.txt. Raise PackageError."""
     texts = [_SOURCE_MAP.sub("", _member(packages, package, path)).strip() for package, path in _SCRIPTS]
     names = ", ".join(f"{package.name} {package.version}" for package, _ in _SCRIPTS)
     texts[-1] = _as_plain_script(texts[-1])
@@ -123,7 +120,7 @@ def write(packages: Packages, folder: Path) -> None:
 
 
 def _as_plain_script(module: str) -> str:
-    """Return the interpreter's module as a script that sets `vega.expressionInterpreter`."""
+    """The interpreter's module as a script that sets `vega.expressionInterpreter`."""
     if module.count(_IMPORT) != 1 or module.count(_EXPORT) != 1:
         raise PackageError(f"vega-interpreter: has other imports or exports; allowed: {_IMPORT} and {_EXPORT}")
     body = module.replace(_IMPORT, "const { ascending, isString, DisallowedObjectProperties } = vega;")

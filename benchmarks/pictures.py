@@ -62,7 +62,7 @@ Promise.all(JSON.parse(document.getElementById("charts").textContent).map(draw))
 
 
 class PictureError(Exception):
-    """A picture cannot be drawn. One line."""
+    """One line."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Chart:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The specification with its data and title, and the settings of all charts."""
+        """With data and title, and the settings of all charts."""
         assert self.panel.spec is not None
         title = {"text": self.title, "subtitle": list(self.subtitle), "anchor": "start", "offset": 14}
         rows = list(self.panel.rows[self.key])
@@ -98,34 +98,31 @@ class Chart:
 
 
 def pictures(folder: Path) -> dict[str, str]:
-    """Return the pictures of a folder of records: SVG by file name. Raise PictureError.
-
-    A picture whose file of records is missing is left out.
-    """
-    found = read_inputs([path for name in _FILES if (path := folder / name).exists()])
-    charts = {"ladder.svg": _ladder(found), "ablation.svg": _ablation(found)} if found.records else {}
-    charts |= {"projection.svg": _projection(found)} if found.projections else {}
+    """SVG by file name, without pictures whose file of records is missing. Raise PictureError."""
+    inputs = read_inputs([path for name in _FILES if (path := folder / name).exists()])
+    charts = {"ladder.svg": _ladder(inputs), "ablation.svg": _ablation(inputs)} if inputs.records else {}
+    charts |= {"projection.svg": _projection(inputs)} if inputs.projections else {}
     if not charts:
         raise PictureError(f"{folder}: holds neither {' nor '.join(_FILES)}")
     return dict(zip(charts, _drawn(charts.values()), strict=True))
 
 
-def _ladder(found: PageInputs) -> Chart:
-    records = [each for each in found.records if str(each.case.variant) in _LADDER]
+def _ladder(inputs: PageInputs) -> Chart:
+    records = [record for record in inputs.records if str(record.case.variant) in _LADDER]
     panel, place = _panel(throughput_here, records)
     below = "The upright mark is one device's speed with the whole batch, because the lanes share one CPU."
     return Chart(panel, panel.first, f"Items a second by scheme: {place}", [below, _circumstances(records)])
 
 
-def _ablation(found: PageInputs) -> Chart:
-    records = [each for each in found.records if each.case.variant.name is VariantName.TUNED]
+def _ablation(inputs: PageInputs) -> Chart:
+    records = [record for record in inputs.records if record.case.variant.name is VariantName.TUNED]
     panel, place = _panel(ablation, records)
     below = "Each row is tuned with one technique changed. Right of 1 the change costs time. Lines: 95 % intervals."
     return Chart(panel, panel.first, f"What each technique is worth: {place}", [below, _circumstances(records)])
 
 
-def _projection(found: PageInputs) -> Chart:
-    panel = projections(found.projections, ())
+def _projection(inputs: PageInputs) -> Chart:
+    panel = projections(inputs.projections, ())
     if panel is None:
         raise PictureError("projection.json: has no projected time")
     key = next(iter(panel.rows))
@@ -138,7 +135,7 @@ def _projection(found: PageInputs) -> Chart:
 
 
 def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
-    """Return the chart of these records and the name of its setting. Raise PictureError."""
+    """The chart of these records and the name of its setting. Raise PictureError."""
     machines = by_machine(records)
     panel = make(machines[0]) if len(machines) == 1 else None
     if panel is None:
@@ -147,7 +144,7 @@ def _panel(make: MakePanel, records: Sequence[Record]) -> tuple[Panel, str]:
 
 
 def _with_used_colours(spec: Mapping[str, Any], rows: Sequence[DataRow]) -> dict[str, Any]:
-    """Return the specification with a legend of those names only that the rows have, as the page does."""
+    """With a legend of those names only that the rows have, as the page does."""
     copy = deepcopy(dict(spec))
     for layer in copy["layer"]:
         colour = layer["encoding"].get("color")
@@ -161,10 +158,10 @@ def _with_used_colours(spec: Mapping[str, Any], rows: Sequence[DataRow]) -> dict
 
 
 def _circumstances(records: Sequence[Record]) -> str:
-    """Return one line: machine, versions, rounds and day."""
-    environment: Environment = next(each.environment for each in records if each.environment is not None)
-    days = sorted({each.started_at[:10] for each in records})
-    rounds = len({each.round for each in records})
+    """Machine, versions, rounds and day."""
+    environment: Environment = next(record.environment for record in records if record.environment is not None)
+    days = sorted({record.started_at[:10] for record in records})
+    rounds = len({record.round for record in records})
     return (
         f"{environment.cpu_model}, {environment.cores} cores, torch {environment.torch}, Python {environment.python}, "
         f"{rounds} rounds, {days[-1]}"
@@ -172,8 +169,7 @@ def _circumstances(records: Sequence[Record]) -> str:
 
 
 def _drawn(charts: Iterable[Chart]) -> list[str]:
-    """Return the charts as SVG."""
-    text = json.dumps([each.json for each in charts]).replace("<", "\\u003c")
+    text = json.dumps([chart.json for chart in charts]).replace("<", "\\u003c")
     library = (_ASSETS / "charts.js").read_text()
     page = (
         f'<!doctype html><meta charset="utf-8"><body><script type="application/json" id="charts">{text}</script>'
@@ -191,8 +187,8 @@ def _drawn(charts: Iterable[Chart]) -> list[str]:
 
 
 def _dom(path: Path) -> str:
-    """Return the document after its scripts ran."""
-    browser = next((found for name in _CHROMIUM if (found := shutil.which(name))), None)
+    """After its scripts ran."""
+    browser = next((program for name in _CHROMIUM if (program := shutil.which(name))), None)
     if browser is None:
         raise PictureError(f"no browser is on PATH; allowed: {', '.join(_CHROMIUM)}")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
@@ -204,16 +200,16 @@ def _dom(path: Path) -> str:
 
 
 def _colours(style: str) -> dict[str, tuple[str, str]]:
-    """Return the light and the dark colour of each variable of the page's style."""
+    """The light and the dark colour of each variable of the page's style."""
     light, _, dark = style.partition("prefers-color-scheme: dark")
-    found = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in (light, dark)]
-    return {name: (colour, found[1][name]) for name, colour in found[0].items()}
+    schemes = [dict(re.findall(r"--(\w+): (#\w+)", part)) for part in (light, dark)]
+    return {name: (colour, schemes[1][name]) for name, colour in schemes[0].items()}
 
 
 def _finished(svg: str, colours: Mapping[str, tuple[str, str]]) -> str:
-    """Return the SVG on a card of its own, with literal colours and rules that replace them if the reader's is dark."""
-    svg = re.sub(r"var\(--(\w+)\)", lambda found: colours[found[1]][0], svg)
-    svg = re.sub(r"\d+\.\d{4,}", lambda found: f"{float(found[0]):.3f}", svg)  # browsers differ in the last digits
+    """On a card of its own, with literal colours and rules that replace them if the reader's is dark."""
+    svg = re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]][0], svg)
+    svg = re.sub(r"\d+\.\d{4,}", lambda match: f"{float(match[0]):.3f}", svg)  # browsers differ in the last digits
     rules = {
         (kind, light): f'[{kind}="{light}"]{{{kind}:{dark}}}'
         for light, dark in colours.values()

@@ -52,11 +52,11 @@ class Fault:
 
 
 def planted(fault: Fault, root: Path) -> tuple[Path, str]:
-    """Return the file with the fault's place, and its text with the fault.
+    """The file with the fault's place, and its text with the fault.
 
     Raises LookupError unless the text stands in one function of that name, and once in it. Raises SyntaxError.
     """
-    found = []
+    places = []
     for path in sorted((root / "dpbench").rglob("*.py")):
         text = path.read_text()
         lines = text.split("\n")
@@ -65,15 +65,15 @@ def planted(fault: Fault, root: Path) -> tuple[Path, str]:
                 before, body = lines[: node.lineno - 1], "\n".join(lines[node.lineno - 1 : node.end_lineno])
                 if body.count(fault.find) == 1:
                     new = body.replace(fault.find, fault.replace)
-                    found.append((path, "\n".join([*before, new, *lines[node.end_lineno :]])))
-    if len(found) != 1:
-        raise LookupError(f"{fault.name}: {len(found)} places in {fault.within}")
-    ast.parse(found[0][1])
-    return found[0]
+                    places.append((path, "\n".join([*before, new, *lines[node.end_lineno :]])))
+    if len(places) != 1:
+        raise LookupError(f"{fault.name}: {len(places)} places in {fault.within}")
+    ast.parse(places[0][1])
+    return places[0]
 
 
 def mutants(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield the function, the text of a statement or of its condition, and this text with one change."""
+    """The function, the text of a statement or of its condition, and this text with one change."""
     text = path.read_text()
     for function in ast.walk(ast.parse(text)):
         for statement in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
@@ -93,7 +93,7 @@ def mutants(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _others(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """Yield a field of the node, and another value that it can have."""
+    """A field of the node, and another value that it can have."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         yield "ops", [_SWAPS[type(node.ops[0]).__name__]()]
     elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op).__name__ in _SWAPS:
@@ -103,7 +103,7 @@ def _others(node: ast.AST) -> Iterator[tuple[str, object]]:
 
 
 def draw(count: int, seed: int) -> Iterator[Fault]:
-    """Yield faults at random, so many from each room as `ROOMS` says of 40."""
+    """At random, so many from each room as `ROOMS` says of 40."""
     rng = Random(seed)
     for room, share in ROOMS.items():
         every = [mutant for path in sorted((_ROOT / "dpbench" / room).rglob("*.py")) for mutant in mutants(path)]
@@ -122,9 +122,9 @@ def draw(count: int, seed: int) -> Iterator[Fault]:
 
 
 def controls(faults: list[Fault]) -> list[Fault]:
-    """Return one for each file or folder of tests that the faults name: a text that is replaced by itself."""
-    found = {test: fault for fault in reversed(faults) for test in fault.tests}
-    return [Fault(f"control: {test}", one.within, one.find, one.find, [test]) for test, one in found.items()]
+    """For each file or folder of tests that the faults name, a text that is replaced by itself."""
+    by_test = {test: fault for fault in reversed(faults) for test in fault.tests}
+    return [Fault(f"control: {test}", one.within, one.find, one.find, [test]) for test, one in by_test.items()]
 
 
 def run(fault: Fault, root: Path, catches: Counter[str]) -> dict[str, object]:
@@ -147,14 +147,14 @@ def run(fault: Fault, root: Path, catches: Counter[str]) -> dict[str, object]:
 
 
 def _commands(tests: Sequence[str], root: Path, catches: Counter[str]) -> Iterator[list[str]]:
-    """Yield the commands that run the tests. Files with more `catches` come first: then most faults take seconds."""
+    """Files with more `catches` come first: then most faults take seconds."""
     python, chosen = [sys.executable, "-P", "-m"], [root / test for test in tests]
     if COUNTS in tests:
         yield [*python, "dpbench", "counts", "--check"]
     simulated = ["-o", "python_files=sim_*.py", "-p", "tests.simulated_plugin"]  # what `tests/simulated.py` says
     for pattern, options in (("test_*.py", []), ("sim_*.py", simulated)):
-        found = [file for file in root.glob(f"tests/**/{pattern}") if any(map(file.is_relative_to, chosen))]
-        if files := sorted((str(file.relative_to(root)) for file in found), key=lambda name: (-catches[name], name)):
+        matching = [file for file in root.glob(f"tests/**/{pattern}") if any(map(file.is_relative_to, chosen))]
+        if files := sorted((str(file.relative_to(root)) for file in matching), key=lambda name: (-catches[name], name)):
             yield [*python, "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider", *options, *files]
 
 
@@ -170,9 +170,9 @@ def _outcome(command: list[str], root: Path) -> tuple[str, str]:
         except subprocess.TimeoutExpired:
             return "caught", "the tests hang"
         finally:
-            for each in psutil.process_iter(["environ"]):
-                if (each.info["environ"] or {}).get(_MARK) == str(root):
-                    each.kill()
+            for left in psutil.process_iter(["environ"]):
+                if (left.info["environ"] or {}).get(_MARK) == str(root):
+                    left.kill()
             process.wait()
         output.seek(0)
         lines = output.read().splitlines()
@@ -198,17 +198,18 @@ def main() -> None:
     if options.verb == "check":
         print(len([planted(fault, _ROOT) for fault in faults]), "faults have a place")
         return
-    faults = [each for each in (controls(faults) if options.verb == "control" else faults) if options.only in each.name]
+    chosen = controls(faults) if options.verb == "control" else faults
+    faults = [fault for fault in chosen if options.only in fault.name]
     with TemporaryDirectory(prefix="dpbench-planted-") as folder, options.output.open("a+") as file:
         root = Path(folder, "copy")
         subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(root)], check=True)
         file.seek(0)
         catches = Counter(json.loads(line)["detail"].partition("::")[0] for line in file)
         for fault in faults:
-            found = run(fault, root, catches)
-            catches[str(found["detail"]).partition("::")[0]] += 1
-            print(json.dumps(found), file=file, flush=True)
-            print(found["outcome"], fault.name, flush=True)
+            outcome = run(fault, root, catches)
+            catches[str(outcome["detail"]).partition("::")[0]] += 1
+            print(json.dumps(outcome), file=file, flush=True)
+            print(outcome["outcome"], fault.name, flush=True)
 
 
 if __name__ == "__main__":

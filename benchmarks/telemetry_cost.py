@@ -58,7 +58,7 @@ def main() -> int:
 def window(
     telemetry: Telemetry, step: Callable[[], object], clock: Callable[[], float], steps: int
 ) -> tuple[float, float]:
-    """Return the median step and the time of reading both edges, in seconds."""
+    """The median step and the time of reading both edges, in seconds."""
     clock()
     start_s = time.perf_counter()
     telemetry.begin()

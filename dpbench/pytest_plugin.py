@@ -88,10 +88,7 @@ class _Asked:
 
 
 class _Held:
-    """What one session measured, and its baselines.
-
-    The hooks are those of pytest and pytest-benchmark.
-    """
+    """What one session measured, and its baselines."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -141,10 +138,10 @@ class _Held:
     def pytest_benchmark_compare_machine_info(
         self, benchmarksession: Any, machine_info: dict[str, Any], compared_benchmark: Mapping[str, Any]
     ) -> None:
-        """Read a baseline. pytest-benchmark calls this for each file to compare with, before any test.
+        """Read a baseline, of several files the last. Raises UsageError.
 
-        If there are several files, the last one is the baseline. pytest-benchmark then warns of each field of
-        machine_info that differs or is missing. So this hook adds the field of dpbench. Raises UsageError.
+        pytest-benchmark then warns of each field of machine_info that differs or is missing. So this hook adds
+        dpbench's.
         """
         from dpbench.records.baseline import BaselineError, parse_saved, refuse_foreign
 
@@ -163,10 +160,10 @@ class _Held:
         self._ran.add(nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail the session if a baseline's test ran unmeasured, or if pytest-benchmark found a regression.
+        """Fail the session if a baseline's test ran unmeasured, or if pytest-benchmark reports a regression.
 
-        For --benchmark-compare-fail, pytest-benchmark raises an error in its own summary. pytest then prints a
-        traceback in place of the failures. So these regressions become lines of this plugin's summary.
+        For --benchmark-compare-fail, pytest-benchmark raises in its own summary, and pytest prints a traceback in place
+        of the failures. So these regressions become lines of this plugin's summary.
         """
         if self._rows and self._other is not None:
             self._regressions, self._other.performance_regressions = self._other.performance_regressions, []
@@ -202,7 +199,6 @@ def _this_machine() -> dict[str, Any]:
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
-    """Raise ValueError unless the value is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name}: {value!r} is not allowed; allowed: whole numbers, {least} and above")
     if value < least:
@@ -229,17 +225,17 @@ def _threshold(marker: pytest.Mark) -> Any:
 
 
 def _judge(item: pytest.Item, now: "Figures", then: "Figures | None", threshold: Any) -> None:
-    """Fail the test if a figure grew too much. Warn if the samples cannot say it, or fail with --dp-strict."""
+    """Fail the test if a figure grew too much. Warn if that is undecided, or fail with --dp-strict."""
     from dpbench.analysis.threshold import growth_over
 
     if then is None:
         pytest.fail("has no baseline; allowed: one saved by a run of this test, with --benchmark-save", pytrace=False)
     if threshold is None:
         return
-    found = growth_over(now, then, threshold)
-    undecided = [f"undecided: {line}" for line in found.undecided]
-    if found.slower or (undecided and item.config.getoption("dp_strict")):
-        pytest.fail("\n".join([*found.slower, *undecided]), pytrace=False)
+    growth = growth_over(now, then, threshold)
+    undecided = [f"undecided: {line}" for line in growth.undecided]
+    if growth.slower or (undecided and item.config.getoption("dp_strict")):
+        pytest.fail("\n".join([*growth.slower, *undecided]), pytrace=False)
     for line in undecided:
         item.warn(UndecidedThresholdWarning(line))
 
@@ -251,10 +247,7 @@ def _fail(session: pytest.Session, is_failed: bool) -> None:
 
 
 def _measures(config: pytest.Config) -> bool:
-    """Return whether this session measures the tests that it runs.
-
-    pytest-benchmark switches itself off under xdist too.
-    """
+    """Whether this session measures its tests. pytest-benchmark switches itself off under xdist too."""
     session: Any = config._benchmarksession  # type: ignore[attr-defined]
     only_set_up = any(config.getoption(name) for name in ("setuponly", "setupplan"))
     return not (session.disabled or session.skip or only_set_up)

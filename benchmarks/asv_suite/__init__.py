@@ -7,7 +7,6 @@
     _grid.py          the base class of benchmarks over the grid
     _case.py          measure a case in a child, or skip it
 
-Only `dpbench.parallel` is the commit's. This suite and the rest of dpbench are the working tree's: see
-benchmarks/asv_overlay.py. asv imports all modules for each combination of parameters, so importing them loads neither
-torch nor NVML.
+Only `dpbench.parallel` is the commit's: see benchmarks/asv_overlay.py. asv imports all modules for each combination of
+parameters, so importing them loads neither torch nor NVML.
 """

@@ -21,10 +21,7 @@ _LACKING = re.compile(
 
 
 def measure(case: Case) -> Record:
-    """Return the record of one round.
-
-    Raises SkipNotImplemented if the commit is too old for the case, and RuntimeError if the case failed.
-    """
+    """One round. Raises SkipNotImplemented for a commit too old for the case, and RuntimeError if the case failed."""
     job = Job(run="asv", case=case, round=0, sampling_s=SAMPLING_S)
     record = interpret(run_alone(job, SAMPLING_S + _TIMEOUT_S), job)
     if record.outcome is not Outcome.OK:
@@ -33,16 +30,15 @@ def measure(case: Case) -> Record:
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise SkipNotImplemented if `reason` shows that the commit is too old, else RuntimeError.
-
-    A commit is too old if its wrapper lacks a name or keyword that the harness uses.
+    """Raise SkipNotImplemented if the commit's wrapper lacks a name or keyword that the harness uses, else
+    RuntimeError.
     """
-    if found := _LACKING.search(reason):
-        skip(f"this commit lacks what the benchmark needs: {found[0]}")
+    if lacked := _LACKING.search(reason):
+        skip(f"this commit lacks what the benchmark needs: {lacked[0]}")
     raise RuntimeError(reason)
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip this combination of parameters, with the line that asv prints for a skip in `setup`."""
+    """With the line that asv prints for a skip in `setup`."""
     print(f"asv: skipped: {reason}")
     raise SkipNotImplemented(reason)

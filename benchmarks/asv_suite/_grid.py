@@ -8,10 +8,10 @@ VARIANTS, WORKLOADS, BATCHES, LANES = map(list, grid.grid())
 
 
 class _OverGrid:
-    """A benchmark over the grid.
+    """Combinations that this machine cannot measure are skipped with a reason.
 
-    Combinations that this machine cannot measure are skipped with a reason. A benchmark may use shorter lists of
-    parameters. `version` is set by hand, because otherwise asv drops a benchmark's history when its source changes.
+    A benchmark may use shorter lists of parameters. `version` is set by hand, because otherwise asv drops a benchmark's
+    history when its source changes.
     """
 
     params = (VARIANTS, WORKLOADS, BATCHES, LANES)
@@ -20,7 +20,7 @@ class _OverGrid:
     version = grid.VERSION
 
     def setup_cache(self) -> MachineInfo:
-        """Return what a child finds on this machine. asv calls this once for each commit."""
+        """What a child finds on this machine. asv calls this once for each commit."""
         return ask_machine()
 
     def setup(self, machine: MachineInfo, variant: str, workload: str, batch: int, lanes: int) -> None:

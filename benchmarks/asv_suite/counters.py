@@ -21,10 +21,7 @@ class Counters:
     version = "1"
 
     def setup_cache(self):
-        """Return the sums of each combination, or why there are none.
-
-        One child for each commit counts all combinations.
-        """
+        """The sums of each combination, or why there are none. One child counts all."""
         cases = {
             (variant, workload, lanes, kind): case.Case(
                 variant=variants.VariantName(variant), workload=workload, batch=_BATCH, devices=devices, threads=1
@@ -35,57 +32,54 @@ class Counters:
             for kind, devices in (("sim", tuple(f"sim:{i}" for i in range(lanes))), ("cpu", ("cpu",) * lanes))
             if (variant, kind) != ("torch_dp", "cpu")
         }
-        found = count.count_all(list(cases.values()))
-        return {place: _sums_or_reason(each) for place, each in zip(cases, found, strict=True)}
+        counted = count.count_all(list(cases.values()))
+        return {place: _sums_or_reason(counts) for place, counts in zip(cases, counted, strict=True)}
 
-    def track_operators(self, found, *place):
-        return _one(found, place, "operators")
+    def track_operators(self, all_sums, *place):
+        return _one(all_sums, place, "operators")
 
-    def track_copies(self, found, *place):
-        return _one(found, place, "copies")
+    def track_copies(self, all_sums, *place):
+        return _one(all_sums, place, "copies")
 
-    def track_copied_bytes(self, found, *place):
-        return _one(found, place, "copied_bytes")
+    def track_copied_bytes(self, all_sums, *place):
+        return _one(all_sums, place, "copied_bytes")
 
-    def track_allocations(self, found, *place):
-        return _one(found, place, "allocations")
+    def track_allocations(self, all_sums, *place):
+        return _one(all_sums, place, "allocations")
 
-    def track_peak_bytes(self, found, *place):
-        return _one(found, place, "peak_bytes")
+    def track_peak_bytes(self, all_sums, *place):
+        return _one(all_sums, place, "peak_bytes")
 
-    def track_python_calls(self, found, *place):
-        """Return the calls on as many CPU lanes. torch_dp has no CPU lanes."""
-        return _one(found, place, "python_calls", kind="cpu")
+    def track_python_calls(self, all_sums, *place):
+        """On as many CPU lanes. torch_dp has none."""
+        return _one(all_sums, place, "python_calls", kind="cpu")
 
     track_operators.unit = track_copies.unit = track_allocations.unit = track_python_calls.unit = "count"
     track_copied_bytes.unit = track_peak_bytes.unit = "bytes"
 
 
-def _sums_or_reason(found):
-    if found.counts is None:
-        return f"{found.outcome}: {found.reason}"
-    return sums(found.counts)
+def _sums_or_reason(counted):
+    if counted.counts is None:
+        return f"{counted.outcome}: {counted.reason}"
+    return sums(counted.counts)
 
 
-def sums(found: count_record.Counts) -> dict[str, int]:
-    """Return each count summed over phases, devices and links.
-
-    `peak_bytes` is the highest peak of any device.
-    """
-    phases = list(found.phases.values())
-    traffic = [each for phase in phases for each in (phase.copies or {}).values()]
+def sums(counts: count_record.Counts) -> dict[str, int]:
+    """Summed over phases, devices and links. `peak_bytes` is the highest peak of any device."""
+    phases = list(counts.phases.values())
+    traffic = [link for phase in phases for link in (phase.copies or {}).values()]
     return {
         "operators": sum(phase.operators or 0 for phase in phases),
-        "copies": sum(each.count for each in traffic),
-        "copied_bytes": sum(each.size_bytes for each in traffic),
+        "copies": sum(link.count for link in traffic),
+        "copied_bytes": sum(link.size_bytes for link in traffic),
         "allocations": sum(phase.allocations or 0 for phase in phases),
         "peak_bytes": max((peak for phase in phases for peak in (phase.peak_bytes or {}).values()), default=0),
         "python_calls": sum(phase.python_calls or 0 for phase in phases),
     }
 
 
-def _one(found, place, name, kind="sim"):
-    counted = found.get((*place, kind))
+def _one(all_sums, place, name, kind="sim"):
+    counted = all_sums.get((*place, kind))
     if counted is None:
         _case.skip("torch.nn.DataParallel has no CPU lanes")
     if isinstance(counted, str):

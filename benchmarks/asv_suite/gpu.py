@@ -21,16 +21,13 @@ class DeviceMemory(_OnGpus):
     unit = "bytes"
 
     def track_peak_device_memory(self, *_):
-        """Return the peak bytes that torch's allocator gave out on the fullest device."""
+        """The peak bytes that torch's allocator gave out on the fullest device."""
         peaks = _case.measure(self.case).metrics.peak_device_bytes
         return max(_values(peaks.values()))
 
 
 class RunAhead(_OnGpus):
-    """Samples of 20 steps without a wait between them, so that the host may run ahead of the devices.
-
-    The samples are seconds of a step, as in step_time.py, where the devices are idle after each step.
-    """
+    """Samples of 20 steps without a wait between them, so that the host may run ahead of the devices."""
 
     unit = "seconds"
 
@@ -55,10 +52,10 @@ class Utilisation(_OnNvml):
     unit = "seconds"
 
     def track_gpu_idle_time(self, *_):
-        """Return the seconds of a step in which the SMs were idle, as the mean over the GPUs.
+        """Seconds of a step in which the SMs were idle, as the mean over the GPUs.
 
         If a GPU lacks that counter, these are the seconds in which no kernel ran. asv takes lower as better, so this is
-        idle time and not utilisation.
+        no utilisation.
         """
         record = _case.measure(self.case)
         gpus = _telemetry(record)
@@ -72,20 +69,20 @@ class Energy(_OnNvml):
     unit = "joules"
 
     def track_energy_per_step(self, *_):
-        """Return the joules of all GPUs together."""
+        """Of all GPUs together."""
         return sum(_values([gpu.energy_per_step_j for gpu in _telemetry(_case.measure(self.case))]))
 
 
 def _telemetry(record):
-    found = list(record.metrics.telemetry.values())
-    if reasons := [each for each in found if not isinstance(each, readings.DeviceTelemetry)]:
+    devices = list(record.metrics.telemetry.values())
+    if reasons := [device for device in devices if not isinstance(device, readings.DeviceTelemetry)]:
         _case.skip(reasons[0])
-    return found
+    return devices
 
 
 def _values(readings):
-    """Return all values. If a reading has none, skip with its reason."""
-    found = list(readings)
-    if reasons := [each.reason for each in found if each.value is None]:
+    """If a reading has no value, skip with its reason."""
+    given = list(readings)
+    if reasons := [reading.reason for reading in given if reading.value is None]:
         _case.skip(reasons[0])
-    return [each.value for each in found]
+    return [reading.value for reading in given]

@@ -12,15 +12,14 @@ _BLOCK_STEPS = 10
 
 
 class HostOverhead(_grid._OverGrid):
-    """The time until a step returns.
+    """The time until a step returns. The devices are idle at its start, and the clock does not wait for them.
 
-    The devices are idle at its start, and the clock does not wait for them at its end. The model has eight narrow
-    layers, and each lane gets one item. `ddp` is left out because each rank has its own host process.
+    The model has eight narrow layers, and each lane gets one item. `ddp` is left out because each rank has its own host
+    process.
 
-    A sample is the fastest of ten successive steps. A step takes about a millisecond, which is less than the
-    scheduler's time slice for another process. So on a busy machine the median over all steps measures the other
-    processes. With four processes on two cores the median was once 6.2 ms for `tuned`, whose fastest step took 1.7 ms.
-    For `naive` it was 4.1 ms, and the fastest step 1.4 ms.
+    A sample is the fastest of ten successive steps. A step takes about a millisecond, less than the scheduler's time
+    slice for another process. So on a busy machine the median over all steps measures the other processes: once 6.2 ms
+    for `tuned`, whose fastest step took 1.7 ms.
     """
 
     params = (["torch_dp", "naive", "tuned"], ["mlp/tiny"], _grid.LANES)
@@ -42,7 +41,7 @@ class HostOverhead(_grid._OverGrid):
 
 
 def fastest_of_blocks(times_s):
-    """Return the shortest time of each ten successive steps."""
+    """The shortest time of each ten successive steps."""
     return [min(times_s[start : start + _BLOCK_STEPS]) for start in range(0, len(times_s), _BLOCK_STEPS)]
 
 

@@ -6,10 +6,7 @@ from . import _case, _grid
 
 
 class StepTime(_grid._OverGrid):
-    """Samples of step times, from two processes for each commit.
-
-    asv computes its intervals and its Mann-Whitney test from them.
-    """
+    """Two processes for each commit. asv computes its intervals and its Mann-Whitney test from the samples."""
 
     unit = "seconds"
 

@@ -51,7 +51,7 @@ class Row:
         return self.why_not is None
 
     def sum(self, fitted: Fitted, *, knows_one: bool = True) -> StepSum:
-        """Return the sum, with the published step of one device or without."""
+        """With the published step of one device or without."""
         setting = Setting(
             math=self.math,
             ahead=self.ahead,
@@ -63,12 +63,12 @@ class Row:
         return sum_step(self.variant, self.counts, self.single, self.machine, setting)
 
     def one_alone_s(self, fitted: Fitted) -> float:
-        """Return the time of one device without its published step."""
+        """One device, without its published step."""
         setting = Setting(math=self.math, fitted=fitted)
         return sum_step(SINGLE, self.single, self.single, self.machine, setting).step_s
 
     def naive_s(self) -> float:
-        """Return one device's time, plus the bytes over the ring's bandwidth, or over the link from device 0 to 1."""
+        """One device's time, plus the bytes over the ring's bandwidth, or over the link from device 0 to 1."""
         machine, n = self.machine, self.machine.devices
         if self.case.variant == DDP and machine.ring is not None:
             sent = 2 * (n - 1) / n * self.single.model.parameter_bytes / machine.ring.bus_bandwidth.mid
@@ -86,19 +86,18 @@ def _whole(name: str) -> Machine:
 
 
 def needed(table: Table) -> set[tuple[str, VariantId, int]]:
-    """Return the workload, variant and number of lanes of all counts that a table needs."""
-    found = set[tuple[str, VariantId, int]]()
+    """Workload, variant and number of lanes of all counts that a table needs."""
+    keys = set[tuple[str, VariantId, int]]()
     for series in table.series:
-        found.add((series.workload, SINGLE, 1))
+        keys.add((series.workload, SINGLE, 1))
         for case in series.cases:
             if case.variant != DDP:
                 lanes = case.devices or _whole(case.machine).devices
-                found.add((series.workload, VariantId(VariantName(case.variant)), lanes))
-    return found
+                keys.add((series.workload, VariantId(VariantName(case.variant)), lanes))
+    return keys
 
 
 def rows_of(tables: Mapping[str, Table], counts_of: CountsOf) -> list[Row]:
-    """Return all cases."""
     return [
         _row(name, table, series, case, counts_of)
         for name, table in tables.items()
@@ -120,18 +119,15 @@ def _row(name: str, table: Table, series: Series, case: Case, counts_of: CountsO
 
 
 def fit(rows: Sequence[Row], without: Collection[str]) -> Fitted:
-    """Return the constants of the claimed rows of other tables, without errors. Each is a median over tables."""
+    """The constants of the claimed rows of other tables, without errors. Each is a median over tables."""
     used = [row for row in rows if row.is_claimed and row.table not in without]
     speeds = {has: _median(_speeds(used, has_format=has), 1.0) for has in (True, False)}
     return Fitted(speed_float32=speeds[False], speed_tf32=speeds[True], beside=max(_median(_slowed(used), 0.0), 0.0))
 
 
 def with_errors(rows: Sequence[Row], without: Collection[str] = ()) -> Fitted:
-    """Return the constants and errors of all tables but some.
-
-    A table counts by its worst row, predicted without the table. The worst table sets an error.
-    """
-    found = fit(rows, without)
+    """A table counts by its worst row, predicted without the table. The worst table sets an error."""
+    fitted = fit(rows, without)
     step, ratio = 1.0, 1.0
     for table in {row.table for row in rows if row.is_claimed and row.table not in without}:
         other = fit(rows, {*without, table})
@@ -140,24 +136,24 @@ def with_errors(rows: Sequence[Row], without: Collection[str] = ()) -> Fitted:
                 ratio = max(ratio, excess(row.sum(other).step_s, row.measured_s))
                 step = max(step, excess(row.sum(other, knows_one=False).step_s, row.measured_s))
                 step = max(step, excess(row.one_alone_s(other), row.one_s))
-    return Fitted(found.speed_float32, found.speed_tf32, found.beside, step, ratio)
+    return Fitted(fitted.speed_float32, fitted.speed_tf32, fitted.beside, step, ratio)
 
 
 def excess(predicted: float, published: float) -> float:
-    """Return the factor between two times, at least 1."""
+    """The factor between two times, at least 1."""
     return max(predicted / published, published / predicted)
 
 
 def _median(by_table: Iterator[tuple[str, float]], default: float) -> float:
-    """Return the median over the tables of their medians."""
-    found = dict[str, list[float]]()
+    """Over the tables, of their medians."""
+    of_table = dict[str, list[float]]()
     for table, value in by_table:
-        found.setdefault(table, []).append(value)
-    return median([median(values) for values in found.values()]) if found else default
+        of_table.setdefault(table, []).append(value)
+    return median([median(values) for values in of_table.values()]) if of_table else default
 
 
 def _speeds(rows: Sequence[Row], *, has_format: bool) -> Iterator[tuple[str, float]]:
-    """Yield published over computed times of one device, for each model once."""
+    """Published over computed times of one device, for each model once."""
     seen = set[tuple[str, str]]()
     for row in rows:
         key, from_table = (row.table, row.series.model), row.series.one_device_from
@@ -169,8 +165,8 @@ def _speeds(rows: Sequence[Row], *, has_format: bool) -> Iterator[tuple[str, flo
 
 
 def _slowed(rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
-    """Yield by what share of the computation DDP's measured steps are longer than their sums."""
+    """By what share of the computation DDP's measured steps are longer than their sums."""
     for row in rows:
         if row.case.variant == DDP:
-            found = row.sum(Fitted())
-            yield row.table, (row.measured_s - found.device_s) / found.parts[Part.COMPUTE]
+            step = row.sum(Fitted())
+            yield row.table, (row.measured_s - step.device_s) / step.parts[Part.COMPUTE]

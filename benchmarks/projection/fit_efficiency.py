@@ -65,7 +65,7 @@ OF_ELEMENTWISE = {
 
 
 def sizes(operator: str, shape: str) -> tuple[float, float]:
-    """Return FLOPs and bytes of an operator in float32."""
+    """FLOPs and bytes of an operator in float32."""
     numbers = [int(size) for size in shape.split("x")]
     if operator == "conv":
         batch, channels, out, kernel, image, stride, padding = numbers
@@ -82,11 +82,11 @@ def sizes(operator: str, shape: str) -> tuple[float, float]:
 
 
 def shares() -> dict[tuple[str, str], list[float]]:
-    """Return the measured shares by the labels' device and kind."""
+    """The measured shares by the labels' device and kind."""
     devices = tomllib.loads(PARTS.read_text())["device"]
     with LABELS.open(newline="") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    found = defaultdict(list)
+    measured = defaultdict(list)
     for pass_ in ("bytes", "FLOPs"):
         for row in rows:
             name, operator, seconds = row["device"], row["operator"], float(row["measured_ms"]) / 1e3
@@ -94,16 +94,16 @@ def shares() -> dict[tuple[str, str], list[float]]:
             device = devices[PEAKS_OF[name]]
             moving = moved / (device["bandwidth"]["mid"] * 1e9)
             if pass_ == "bytes" and not flops:
-                found[name, MEASURED.get(operator, "elementwise")].append(min(1.0, moving / seconds))
+                measured[name, MEASURED.get(operator, "elementwise")].append(min(1.0, moving / seconds))
             elif pass_ == "FLOPs" and flops:
-                rest = seconds - moving / np.median(found[name, "elementwise"])
+                rest = seconds - moving / np.median(measured[name, "elementwise"])
                 peak = device["peak"]["float32"]["mid"] * 1e12
-                found[name, MEASURED[operator]].append(min(1.0, flops / peak / rest) if rest > 0 else 1.0)
-    return found
+                measured[name, MEASURED[operator]].append(min(1.0, flops / peak / rest) if rest > 0 else 1.0)
+    return measured
 
 
 def quantiles(values: list[float], widened: float) -> tuple[float, float, float]:
-    """Return the 10, 50 and 90 % quantiles, the outer ones moved outwards by a factor."""
+    """The 10, 50 and 90 % quantiles, the outer ones moved outwards by a factor."""
     low, mid, high = (float(q) for q in np.quantile(values, (0.1, 0.5, 0.9)))
     if len(values) < FEWEST:
         widened *= WIDER_IF_FEW
@@ -111,32 +111,31 @@ def quantiles(values: list[float], widened: float) -> tuple[float, float, float]
 
 
 def line(kind: str, numbers: tuple[float, float, float], source: str) -> str:
-    """Return one quantity as TOML."""
+    """One quantity as TOML."""
     low, mid, high = (f"{number:.2f}" for number in numbers)
     return f'{kind} = {{ low = {low}, mid = {mid}, high = {high}, unit = "ratio", source = "{source}" }}'
 
 
-def convolution_source(devices: tuple[str, ...], found: dict[tuple[str, str], list[float]]) -> str:
-    """Return the text that says how far the range is from the labels in float32."""
-    medians = {device: np.median(found[device, "convolution"]) for device in devices if found[device, "convolution"]}
+def convolution_source(devices: tuple[str, ...], measured: dict[tuple[str, str], list[float]]) -> str:
+    """How far the range is from the labels in float32."""
+    medians = {card: np.median(measured[card, "convolution"]) for card in devices if measured[card, "convolution"]}
     quoted = ", ".join(f"{median:.2f} on {device}" for device, median in medians.items())
     text = "our range, not fitted, a share of tf32 where the card has it"
     return f"{text}; NeuSight's random convolutions in float32 have the medians {quoted}" if quoted else text
 
 
 def main() -> None:
-    """Print all tables."""
-    found = shares()
+    measured = shares()
     for group, (devices, widened, convolution) in GROUPS.items():
         kinds = {}
         for kind in FITTED:
-            values = [value for device in devices for value in found[device, kind]]
+            values = [value for device in devices for value in measured[device, kind]]
             text = f"fit_efficiency.py: {len(values)} of NeuSight's labels on {' and '.join(devices)}"
             text += "" if widened == 1 else f", widened by {widened:g}; not this card"
             text += "; not this card" if "desktop" in group else ""
             kinds[kind] = (quantiles(values, widened), text)
         print(f"\n[efficiency.{group}.flop]")
-        print(line("convolution", convolution, convolution_source(devices, found)))
+        print(line("convolution", convolution, convolution_source(devices, measured)))
         for kind in ("matmul", "batched_matmul"):
             print(line(kind, *kinds[kind]))
         print(f"\n[efficiency.{group}.byte]")

@@ -22,12 +22,12 @@ _momentum = partial(SGD, lr=0.001, momentum=0.9, weight_decay=1e-4, foreach=Fals
 
 
 def resnet50() -> Workload:
-    """Return ResNet-50 with momentum and weight decay."""
+    """With momentum and weight decay."""
     return _convnet(Size.BASE, _momentum)
 
 
 def resnet50_plain() -> Workload:
-    """Return ResNet-50 with plain SGD."""
+    """With plain SGD."""
     return _convnet(Size.BASE, partial(SGD, lr=0.1, foreach=False))
 
 
@@ -52,7 +52,7 @@ def _resnext(size: Size, group_width: int) -> Workload:
 
 
 def _resnext_model(size: Size, group_width: int) -> nn.Module:
-    """Return ResNet with grouped 3x3 convolutions (Xie et al., arXiv:1611.05431), as torchvision has them."""
+    """ResNet with grouped 3x3 convolutions (Xie et al., arXiv:1611.05431), as torchvision has them."""
     model = convnet.ResNet(convnet.SIZES[size])
     for block in model.modules():
         if isinstance(block, convnet.Bottleneck):
@@ -67,7 +67,7 @@ def _resnext_model(size: Size, group_width: int) -> nn.Module:
 
 
 def mlp_4096() -> Workload:
-    """Return 4096 to 4096 to 2048."""
+    """4096 to 4096 to 2048."""
     return Workload(
         model=partial(_mlp, 4096, 4096, 2048),
         batch=partial(_vectors, 4096, 2048),
@@ -99,12 +99,12 @@ class Gpt2Size:
 
 
 def gpt2() -> Workload:
-    """Return GPT-2 with 124 M parameters as in the Trainer of Hugging Face transformers 4.3."""
+    """124 M parameters, as in the Trainer of Hugging Face transformers 4.3."""
     return _gpt2(Gpt2Size(layers=12, width=768, heads=12, returns_all=True))
 
 
 def gpt2_large() -> Workload:
-    """Return GPT-2 with 774 M parameters."""
+    """774 M parameters."""
     return _gpt2(Gpt2Size(layers=36, width=1280, heads=20, returns_all=False))
 
 
@@ -174,7 +174,7 @@ class FeedForward(nn.Module):
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """Return OpenAI's GELU, an operator for each term, as transformers 4.3 has it."""
+    """OpenAI's GELU, an operator for each term, as transformers 4.3 has it."""
     return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
 
 

@@ -44,13 +44,13 @@ class Outcome:
         return excess(self.one_alone, self.row.series.one_device_ms or 0.0) <= self.step_error
 
     def error(self, predicted: float) -> float:
-        """Return the predicted over the measured step, less 1."""
+        """Predicted over measured, less 1."""
         return predicted / self.measured - 1
 
 
 @dataclass(frozen=True)
 class Total:
-    """The absolute errors of some cases as shares, and how many are inside their intervals."""
+    """Absolute errors as shares, and how many are inside their intervals."""
 
     name: str
     cases: int
@@ -60,14 +60,14 @@ class Total:
 
 
 def outcomes_of(rows: Sequence[Row]) -> list[Outcome]:
-    """Return the cases whose step of one device is published."""
+    """The cases whose step of one device is published."""
     fits = {table: with_errors(rows, {table}) for table in dict.fromkeys(row.table for row in rows)}
-    found = []
+    outcomes = []
     for row in rows:
         if row.one_s is not None:
             fitted = fits[row.table]
             made = row.sum(fitted)
-            found.append(
+            outcomes.append(
                 Outcome(
                     row=row,
                     predicted=made.step_s * 1e3,
@@ -79,37 +79,38 @@ def outcomes_of(rows: Sequence[Row]) -> list[Outcome]:
                     sum=made,
                 )
             )
-    return found
+    return outcomes
 
 
 def claimed(outcomes: Sequence[Outcome], *variants: str) -> list[Outcome]:
-    """Return the cases that a claim counts."""
-    return [each for each in outcomes if each.row.is_claimed and each.row.case.variant in (variants or (DDP, DP))]
+    """The cases that a claim counts."""
+    chosen = variants or (DDP, DP)
+    return [outcome for outcome in outcomes if outcome.row.is_claimed and outcome.row.case.variant in chosen]
 
 
 def models_of(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the first case of each model of a table on a kind of device."""
-    found: dict[tuple[str, str], Outcome] = {}
-    for each in outcomes:
-        found.setdefault((each.row.table, each.row.series.model), each)
-    return list(found.values())
+    """The first case of each model of a table on a kind of device."""
+    firsts: dict[tuple[str, str], Outcome] = {}
+    for outcome in outcomes:
+        firsts.setdefault((outcome.row.table, outcome.row.series.model), outcome)
+    return list(firsts.values())
 
 
 def totals_of(outcomes: Sequence[Outcome]) -> Iterator[Total]:
-    """Yield the errors of the claimed cases: of the sum, without one device's step, and of the naive sum."""
+    """Of the claimed cases: the sum, without one device's step, and the naive sum."""
     kinds: tuple[tuple[str, Callable[[Outcome], float], Callable[[Outcome], bool] | None], ...] = (
-        ("the sum", lambda each: each.predicted, lambda each: each.is_inside),
-        ("one device plus bytes over bandwidth", lambda each: each.naive, None),
-        ("perfect scaling", lambda each: each.row.series.one_device_ms or 0.0, None),
-        ("the sum, one device not known", lambda each: each.alone, lambda each: each.is_inside_alone),
+        ("the sum", lambda outcome: outcome.predicted, lambda outcome: outcome.is_inside),
+        ("one device plus bytes over bandwidth", lambda outcome: outcome.naive, None),
+        ("perfect scaling", lambda outcome: outcome.row.series.one_device_ms or 0.0, None),
+        ("the sum, one device not known", lambda outcome: outcome.alone, lambda outcome: outcome.is_inside_alone),
     )
     for name, variant in (("DDP", DDP), ("DataParallel", DP)):
         cases = claimed(outcomes, variant)
         for kind, predicted, is_inside in kinds if cases else ():
-            errors = [abs(each.error(predicted(each))) for each in cases]
+            errors = [abs(outcome.error(predicted(outcome))) for outcome in cases]
             inside = None if is_inside is None else sum(map(is_inside, cases))
             yield Total(f"{name}: {kind}", len(cases), median(errors), max(errors), inside)
     if models := models_of(claimed(outcomes)):
-        alone = [abs(each.one_alone / (each.row.series.one_device_ms or 0.0) - 1) for each in models]
-        inside = sum(each.is_one_inside for each in models)
+        alone = [abs(outcome.one_alone / (outcome.row.series.one_device_ms or 0.0) - 1) for outcome in models]
+        inside = sum(outcome.is_one_inside for outcome in models)
         yield Total("one device, not known", len(models), median(alone), max(alone), inside)

@@ -10,7 +10,7 @@ _INPUT = "sent/input/host/"
 
 
 def as_published(counts: StepCounts, table: Table, series: Series) -> StepCounts:
-    """Return the counts without what the published run lacks, and with what only that run has."""
+    """Without what the published run lacks, and with what only that run has."""
     numbers, model = dict(counts.numbers), counts.model
     if not series.broadcast_buffers:
         model = replace(model, buffer_bytes=0)
@@ -26,11 +26,11 @@ def as_published(counts: StepCounts, table: Table, series: Series) -> StepCounts
 
 
 def _by_home(inputs: dict[str, float]) -> dict[str, float]:
-    """Return the whole batch's way to device 0, and each share's way from there."""
-    found = dict[str, float]()
+    """The whole batch's way to device 0, and each share's way from there."""
+    by_home = dict[str, float]()
     for name, value in inputs.items():
         device, number = name.removeprefix(_INPUT).split("/")
-        found[f"{_INPUT}0/{number}"] = found.get(f"{_INPUT}0/{number}", 0.0) + value
+        by_home[f"{_INPUT}0/{number}"] = by_home.get(f"{_INPUT}0/{number}", 0.0) + value
         if device != "0":
-            found[f"sent/scatter/0/{device}/{number}"] = value
-    return found
+            by_home[f"sent/scatter/0/{device}/{number}"] = value
+    return by_home

@@ -39,14 +39,13 @@ weights, outputs, gradients, and computation that collectives slow down. The hos
 
 
 def page(
-    heading: str, tables: Mapping[str, Table], outcomes: Sequence[Outcome], rows: Sequence[Row], found: Fitted
+    heading: str, tables: Mapping[str, Table], outcomes: Sequence[Outcome], rows: Sequence[Row], fitted: Fitted
 ) -> str:
-    """Return the whole page."""
     parts = [
         _HEAD,
         "".join(f"    {line}\n" for line in heading.splitlines()),
         "## Errors\n\n" + _totals(outcomes),
-        "## Constants\n\n" + _CONSTANTS.format(found),
+        "## Constants\n\n" + _CONSTANTS.format(fitted),
         "## Rows that count\n\n" + _COLUMNS + "\n" + _rows(claimed(outcomes)),
         "## Rows that do not count\n\nA fact about these runs is missing, so no claim counts them.\n\n"
         + _reasons(rows, outcomes),
@@ -57,27 +56,27 @@ def page(
 
 
 def _table(head: Sequence[str], align: str, cells: Sequence[Sequence[str]]) -> str:
-    rules = ["--:" if each == "r" else "---" for each in align]
+    rules = ["--:" if side == "r" else "---" for side in align]
     return "".join("| " + " | ".join(row) + " |\n" for row in (head, rules, *cells))
 
 
 def _totals(outcomes: Sequence[Outcome]) -> str:
     cells = [
         [
-            each.name,
-            str(each.cases),
-            f"{each.median:.1%}",
-            f"{each.worst:.1%}",
-            "" if each.inside is None else str(each.inside),
+            total.name,
+            str(total.cases),
+            f"{total.median:.1%}",
+            f"{total.worst:.1%}",
+            "" if total.inside is None else str(total.inside),
         ]
-        for each in totals_of(outcomes)
+        for total in totals_of(outcomes)
     ]
     return _table(["error of", "rows", "median", "worst", "inside"], "lrrrr", cells)
 
 
 def _rows(outcomes: Sequence[Outcome]) -> str:
     head = ["table", "model", "variant on", "one", "computation", "rest", "predicted", "measured", "error"]
-    return _table(head, "lllrrrrrr", [_row(each) for each in outcomes])
+    return _table(head, "lllrrrrrr", [_row(outcome) for outcome in outcomes])
 
 
 def _row(outcome: Outcome) -> list[str]:

@@ -19,7 +19,7 @@ Spec = Annotated[int, Field(ge=1, le=5)]
 
 
 class Data(StrEnum):
-    """Where a step's batch is when the step begins.
+    """Where a batch is when the step begins.
 
     LOADER: in host memory. HOME: too, and it goes to device 0 as a whole before it is cut. DEVICE: on its device.
     """
@@ -38,9 +38,8 @@ class _Strict(BaseModel):
 
 
 class Case(_Strict):
-    """A published step on several devices.
+    """`devices` are the first ones of `machine`, all if None. `measured_ms` is None until the prediction is committed.
 
-    `devices` are the first ones of `machine`, all if None. `measured_ms` is None until the prediction is committed.
     `spec` and `why_not` are the table's, unless the case has its own.
     """
 
@@ -58,10 +57,8 @@ class Case(_Strict):
 
 
 class Series(_Strict):
-    """A model, and what was measured with it. `one_device_ms` calibrates; without it nothing is calibrated.
-
-    `items` is the batch of each device. Without `optimiser`, the published time ends with the backward.
-    `one_device_from` is the table that `one_device_ms` was taken from, if it is another.
+    """`one_device_ms` calibrates. `items` is the batch of each device. Without `optimiser`, the published time ends
+    with the backward. `one_device_from` is the table that `one_device_ms` was taken from, if it is another.
     """
 
     model: Text
@@ -76,11 +73,9 @@ class Series(_Strict):
 
 
 class Table(_Strict):
-    """A published table.
-
-    `spec` says how completely the run is described, 5 is complete; below 4, `why_not` says what is missing. `math` is a
-    name for `formats_of`. `ahead` is whether the host begins a step before the devices end the last one. `remark` is
-    the reason for an error.
+    """`spec` says how completely the run is described, 5 is complete; below 4, `why_not` says what is missing. `math`
+    is a name for `formats_of`. `ahead` is whether the host begins a step before the devices end the last one. `remark`
+    is the reason for an error.
     """
 
     title: Text
@@ -101,7 +96,7 @@ class Table(_Strict):
         return _with_reason(self, self.spec, self.why_not)
 
     def why_not_claimed(self, series: Series, case: Case) -> str | None:
-        """Return why a case is in the table of results and in no claim, None if it is in both."""
+        """Why a case is in the table of results and in no claim, None if it is in both."""
         if (case.spec or self.spec) < ENOUGH:
             return case.why_not or self.why_not
         return None if series.one_device_ms is not None else "no step of one device is published"
@@ -117,7 +112,7 @@ def _with_reason(model: _Model, spec: int | None, why_not: str | None) -> _Model
 
 
 def load_table(path: Path) -> Table:
-    """Return the table in a file. Raise RowFileError."""
+    """Raise RowFileError."""
     try:
         return Table.model_validate(read_toml(path))
     except OSError as error:
@@ -129,5 +124,5 @@ def load_table(path: Path) -> Table:
 
 
 def load_tables() -> dict[str, Table]:
-    """Return all tables by the names of their files."""
+    """By the names of their files."""
     return {path.stem: load_table(path) for path in sorted(ROWS.glob("*.toml"))}

@@ -9,10 +9,10 @@ _NVLINK = "nvlink."
 
 
 def first_devices(machine: Machine, count: int) -> Machine:
-    """Return the machine without all but its first `count` devices. Raise WrongInputError for an impossible count.
+    """Without all but the first `count` devices. Raise WrongInputError for an impossible count.
 
-    Routes and links stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings
-    get the share of the bandwidth that the NVLinks between the kept devices have. Other rings keep their bandwidth.
+    Routes and links stay if a copy between the kept devices, or from or to the host, takes them. NCCL's rings get the
+    share of the bandwidth that the NVLinks between the kept devices have. Other rings keep theirs.
     """
     if not 1 <= count <= machine.devices:
         raise WrongInputError(f"devices: {count} is not allowed; allowed: 1 to {machine.devices} on {machine.name}")
@@ -49,7 +49,7 @@ def _ring(machine: Machine, count: int) -> Ring | None:
 
 
 def _nvlinks(machine: Machine, count: int) -> float:
-    """Return the bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
+    """The bytes/s of the NVLinks that the first devices have between them: of the device with the least."""
     direct = dict.fromkeys(range(count), 0.0)
     for (source, destination), links in machine.routes.items():
         ends_kept = source is not None and source < count and destination is not None and destination < count

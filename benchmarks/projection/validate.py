@@ -25,18 +25,15 @@ PAGE = HERE.parents[1] / "results" / "projection.md"
 
 
 def counts_file(workload: str, variant: VariantId, lanes: int) -> Path:
-    """Return the file of a step's counts."""
     return HERE / "counts" / f"{workload.partition(':')[2]}-{variant}-{lanes}.json"
 
 
 @cache
 def counts_of(workload: str, variant: VariantId, lanes: int) -> AffineCounts:
-    """Return committed counts."""
     return AffineCounts.parse(counts_file(workload, variant, lanes).read_text())
 
 
 def record(tables: Iterable[Table]) -> None:
-    """Count all steps that the tables need."""
     from dpbench.jobs.count_steps import count_affine  # it starts processes, so only if asked
 
     for key in sorted(set().union(*map(needed, tables))):
@@ -45,16 +42,15 @@ def record(tables: Iterable[Table]) -> None:
         print(path.name, file=sys.stderr, flush=True)
 
 
-def fitted_text(found: Fitted) -> str:
-    """Return the file of the fitted constants."""
+def fitted_text(fitted: Fitted) -> str:
     return f"""\
 # Written by `python -m benchmarks.projection.validate` from the rows of benchmarks/projection/rows. step_sum.py says
 # what each number is, and results/projection.md how far published steps are from the sum.
-speed_float32 = {found.speed_float32:.4f}
-speed_tf32 = {found.speed_tf32:.4f}
-beside = {found.beside:.4f}
-step_error = {found.step_error:.4f}
-ratio_error = {found.ratio_error:.4f}
+speed_float32 = {fitted.speed_float32:.4f}
+speed_tf32 = {fitted.speed_tf32:.4f}
+beside = {fitted.beside:.4f}
+step_error = {fitted.step_error:.4f}
+ratio_error = {fitted.ratio_error:.4f}
 """
 
 
@@ -67,12 +63,12 @@ def main() -> int:
         if options.record:
             record(tables.values())
         rows = rows_of(tables, counts_of)
-        outcomes, found = outcomes_of(rows), with_errors(rows)
+        outcomes, fitted = outcomes_of(rows), with_errors(rows)
     except (WrongInputError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    FILE.write_text(fitted_text(found))
-    PAGE.write_text(page(heading("benchmarks.projection.validate"), tables, outcomes, rows, found))
+    FILE.write_text(fitted_text(fitted))
+    PAGE.write_text(page(heading("benchmarks.projection.validate"), tables, outcomes, rows, fitted))
     print(f"{PAGE} and {FILE}: written")
     return 0
 

@@ -47,29 +47,26 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture
 def share(request):
-    """Return a function from a number of rounds to the share of them that `--sizes` takes, 5 at least."""
+    """The share of a number of rounds that `--sizes` takes, 5 at least."""
     part = _SHARES[request.config.getoption("--sizes")]
     return lambda rounds: max(5, round(part * rounds))
 
 
 @pytest.fixture
 def print_row(request):
-    """Return a function that adds a line to the table at the end."""
+    """Add a line to the table at the end."""
     return request.config.stash.setdefault(_ROWS, []).append
 
 
 @pytest.fixture(scope="session")
 def machine():
-    """Return what a child finds on this machine."""
+    """What a child finds on this machine."""
     return ask_machine()
 
 
 @pytest.fixture
 def session_of():
-    """Return a function from a Case to its session.
-
-    Until the test ends, the lanes divide the case's intra-op threads.
-    """
+    """Until the test ends, the lanes divide the case's intra-op threads."""
     before = torch.get_num_threads()
 
     def make(case: Case):
@@ -82,7 +79,7 @@ def session_of():
 
 @pytest.fixture
 def one_thread():
-    """Use one intra-op thread until the test ends."""
+    """Until the test ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -91,10 +88,7 @@ def one_thread():
 
 @pytest.fixture
 def measure_ratios(print_row, share):
-    """Return a function from a Setting and pairs (variant, reference) to their PairedRatios.
-
-    It also adds a line for each pair to the table.
-    """
+    """From a Setting and pairs (variant, reference) to their PairedRatios, with a line for each pair in the table."""
 
     def measure(setting: Setting, pairs: list[tuple[VariantName, VariantName]]) -> list[PairedRatio]:
         setting = replace(setting, rounds=share(setting.rounds))

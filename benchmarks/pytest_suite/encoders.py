@@ -13,12 +13,12 @@ TOKENS = 2
 
 
 def small() -> Workload:
-    """Return the workload 16 wide."""
+    """16 wide."""
     return _workload(width=16, feed=32)
 
 
 def wide() -> Workload:
-    """Return the workload 512 wide."""
+    """512 wide."""
     return _workload(width=512, feed=2048)
 
 

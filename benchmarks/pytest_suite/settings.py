@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """A workload, batch and devices. Every variant gets `threads_per_lane` intra-op threads."""
+    """Every variant gets `threads_per_lane` intra-op threads."""
 
     workload: str
     batch: int

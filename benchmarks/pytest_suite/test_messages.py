@@ -1,7 +1,7 @@
 """Counts of messages: of a step beside the stock wrapper's, and by `bucket_bytes`.
 
-The counts are exact on any machine. The first come from simulated devices. The second come from the plan of buckets, in
-which a bucket is one message to each lane: larger buckets are fewer messages, but overlap less.
+The first come from simulated devices, the second from the plan of buckets, in which a bucket is one message to each
+lane: larger buckets are fewer messages, but overlap less.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ TENSORS_OF_A_LAYER = 12
 
 
 def between_devices(record: CountRecord) -> tuple[int, int]:
-    """Return the messages of one step between devices, and their bytes."""
+    """The messages of one step between devices, and their bytes."""
     links = [
         sent for phase in record.counts.phases.values() for link, sent in phase.copies.items() if "host" not in link
     ]
@@ -66,7 +66,7 @@ def test_messages_of_a_step(print_row, monkeypatch, size):
 
 @pytest.fixture(scope="module")
 def items():
-    """Return the tensors of 24 encoder layers, 512 wide, without memory for their values."""
+    """The tensors of 24 encoder layers, 512 wide, without memory for their values."""
     with torch.device("meta"):
         encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(512, 8), 24, enable_nested_tensor=False)
     return [Item(parameter.dtype, parameter.nbytes) for parameter in encoder.parameters()]

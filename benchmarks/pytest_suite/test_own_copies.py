@@ -26,10 +26,7 @@ def session(variant):
 
 
 def own_copies_step():
-    """Return the step of `floor` with a copy of the weights for each chunk.
-
-    One call before each step copies the weights.
-    """
+    """The step of `floor` with a copy of the weights for each chunk, made by one call before each step."""
     floor = session(V.FLOOR)
     copies = [floor.base, *(copy.deepcopy(floor.base) for _ in range(LANES - 1))]
     floor.scheme.parallel_apply = lambda chunks: [c(*chunk) for c, chunk in zip(copies, chunks, strict=True)]

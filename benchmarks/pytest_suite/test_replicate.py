@@ -23,19 +23,13 @@ stock = importlib.import_module("torch.nn.parallel.replicate")  # torch.nn.paral
 
 @pytest.fixture
 def encoder():
-    """Return a model of 24 layers, 242 modules and 288 parameters.
-
-    It is so small that copies cost almost nothing.
-    """
+    """24 layers, 242 modules and 288 parameters, so small that copies cost almost nothing."""
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 24)
 
 
 @pytest.fixture
 def stock_replicate(monkeypatch, encoder):
-    """Return the stock `replicate` without copies.
-
-    It works only on modules and on autograd's outputs.
-    """
+    """Without copies. It works only on modules and on autograd's outputs."""
 
     def without_copies(tensors, devices, *_, **__):
         outputs = Uncopied.apply(len(devices), *tensors)
@@ -54,10 +48,7 @@ class Uncopied(torch.autograd.Function):
 
 
 def tuned_replicate(encoder):
-    """Return the wrapper's whole `replicate`.
-
-    It checks the module tree, copies the parameters, makes autograd's outputs and fills the shells.
-    """
+    """The whole: check the module tree, copy the parameters, make autograd's outputs and fill the shells."""
     wrapper = DataParallel(encoder, DEVICES)
 
     def replicate():
@@ -68,7 +59,7 @@ def tuned_replicate(encoder):
 
 
 def refresh_shells(encoder):
-    """Return only the work on shells: fill them with tensors that have arrived, and empty them."""
+    """Only the work on shells: fill them with tensors that have arrived, and empty them."""
     tree = ModuleTree(encoder)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
     deliveries = Broadcaster(tree, DEFAULT_POLICY).broadcast(lanes, lanes, Part(KeptSums()), None)
@@ -84,15 +75,13 @@ def refresh_shells(encoder):
 
 
 def broadcast_tensors(encoder):
-    """Return only the work on tensors: copies, a new tensor for each parameter, autograd's node."""
+    """Only the work on tensors: copies, a new tensor for each parameter, autograd's node."""
     broadcast = Broadcaster(ModuleTree(encoder), DEFAULT_POLICY)
     lanes = SideStreams(DEVICES).lanes(len(DEVICES), is_overlapped=True)
     return lambda: broadcast.broadcast(lanes, lanes, Part(KeptSums()), None)
 
 
 def in_a_row(step, calls):
-    """Return a function that calls `step` `calls` times."""
-
     def steps():
         for _ in range(calls):
             step()

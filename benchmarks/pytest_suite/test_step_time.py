@@ -11,7 +11,7 @@ from dpbench.cases.variants import VariantName as V
 
 # `ddp` needs a process for each device; asv and `dpbench compare` measure it.
 def _but_the_first_whole(values):
-    """Mark all but the first of a grid's values as `whole`."""
+    """All but the first of a grid's values are marked `whole`."""
     return [values[0], *(pytest.param(value, marks=pytest.mark.whole) for value in values[1:])]
 
 

@@ -1,4 +1,4 @@
-"""What to use, how sure that is, how far from the limit, and what to do: sentences and names that all reports print."""
+"""The sentences and names that all reports print."""
 
 import shlex
 from collections import Counter
@@ -21,12 +21,12 @@ _LARGE_SHARE_OF_MOVES = 0.25
 _NEAR_LIMIT_PERCENT = 90
 _UNDECIDED = "; their order is not decided"
 _LARGE_SAVING = 0.05
-"""A share of the step; a smaller saving explains nothing."""
+"""A share of the step."""
 _SPARE = 1.3
 """Budgets are this many times what the rounds should take: rounds differ."""
 _SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
 _OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
-"""Options that are named if they differ from their defaults, with their fields."""
+"""Named if they differ from their defaults."""
 PERCENT_OF = {
     False: ("limit", "one device's time for its share alone, over the time; only graphs exceed 100"),
     True: ("single", "one device's time for the whole batch, over the time; may exceed 100"),
@@ -40,7 +40,7 @@ _IDEAL_OF_SCALING = {**_IDEAL, False: "one device's throughput times the number 
 
 
 def place(setting: Case) -> str:
-    """The setting in a few words, such as ``mlp/small, batch 64 on cpu*2``."""
+    """Such as ``mlp/small, batch 64 on cpu*2``."""
     return f"{setting.workload}, batch {setting.batch} on {short_devices(setting.devices)}"
 
 
@@ -54,7 +54,7 @@ def circumstances(setting: Case) -> str:
 def ideal_in_words(settings: Iterable[Case], *, of_scaling: bool = False) -> str:
     """What 100 percent is; of scaling, in comparison with one device and the whole batch."""
     words = _IDEAL_OF_SCALING if of_scaling else _IDEAL
-    return "; or ".join(words[is_shared] for is_shared in sorted({are_shared(each.devices) for each in settings}))
+    return "; or ".join(words[is_shared] for is_shared in sorted({are_shared(setting.devices) for setting in settings}))
 
 
 def load_warning(busy_cores: float, cores: int) -> str:
@@ -66,11 +66,7 @@ def load_warning(busy_cores: float, cores: int) -> str:
 
 @dataclass(frozen=True)
 class Headline:
-    """Sentences on one setting, maybe empty.
-
-    `answer` names the variant to use, `certainty` its intervals, `limit` the distance from it, `bottleneck` the largest
-    part of the step, `advice` what to do next, and `command` what to type.
-    """
+    """Sentences on one setting, maybe empty; `bottleneck` names the largest part of the step."""
 
     setting: Case
     answer: str
@@ -228,7 +224,7 @@ def _times(ratio: Estimate) -> str:
 def next_command(summaries: Sequence[Summary], rounds: int) -> str:
     """``dpbench compare ...`` for these schemes of one setting, with a budget that suffices.
 
-    Code of Python's `dpbench.compare`, or several machines, fit no command line: then ``the same with --rounds ...``.
+    Code of Python's `dpbench.compare` and several machines fit no command line.
     """
     setting = summaries[0].case
     limits = f"--rounds {rounds} --budget {_budget_s(summaries, rounds):.0f}s"
@@ -249,7 +245,7 @@ def next_command(summaries: Sequence[Summary], rounds: int) -> str:
 
 
 def _budget_s(summaries: Sequence[Summary], rounds: int) -> float:
-    """Seconds that suffice, with the single-device baseline, in tens."""
+    """In whole tens, with the single-device baseline."""
     cost = guessed_cost([summary.case for summary in (*summaries, summaries[0])])
     sampled_s = [_sampled_s(summary) for summary in summaries]
     return 10 * ceil(_SPARE * rounds * (cost.fixed_s + sum(sampled_s) + max(sampled_s)) / 10)

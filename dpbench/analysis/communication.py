@@ -1,4 +1,4 @@
-"""What a script's ranks have in common: each collective by step, phase and line, and counters of them.
+"""What a script's ranks have in common: collectives by step, phase and line.
 
     step.backward.all_reduce.count           2        in each step, that is, in the commonest one
     seldom.forward.all_gather.count          3        beyond that, in all counted steps together
@@ -19,11 +19,8 @@ _OTHER_END = _SENT_TO | {received: sent for sent, received in _SENT_TO.items()}
 
 
 class Communication(Frozen):
-    """The issues of the set-up, of the commonest step, and of the others.
-
-    `seldom` has issues beyond those of the commonest step, `less` those that a step lacks. `steps` counts those after
-    `WARM_UP`; `differing` are the numbers of steps unlike the commonest. `differences` says in lines where ranks
-    differ.
+    """`step` is the commonest step. `seldom` has issues beyond it, `less` those that a step lacks. `steps` counts those
+    after `WARM_UP`; `differing` are the numbers of steps unlike the commonest.
     """
 
     steps: int
@@ -35,7 +32,7 @@ class Communication(Frozen):
     differences: tuple[str, ...]
 
     def details(self) -> list[Detail]:
-        """Each issue's part of each counter, with its line."""
+        """Each issue's part of each counter."""
         periods = (
             ("setup", self.setup, 1),
             ("step", self.step, 1),
@@ -45,11 +42,11 @@ class Communication(Frozen):
         return [detail for name, issues, sign in periods for issue in issues for detail in _details(name, issue, sign)]
 
     def by_name(self) -> dict[str, int]:
-        """Counters that are not 0, by name."""
-        found: Counter[str] = Counter()
+        """Counters that are not 0."""
+        counters: Counter[str] = Counter()
         for detail in self.details():
-            found[detail.counter] += detail.value
-        return {name: value for name, value in sorted(found.items()) if value}
+            counters[detail.counter] += detail.value
+        return {name: value for name, value in sorted(counters.items()) if value}
 
 
 def communication(ranks: Sequence[RankIssues]) -> Communication:
@@ -69,16 +66,16 @@ def communication(ranks: Sequence[RankIssues]) -> Communication:
         steps.append(_merged(of_ranks))
     step = Counter(steps).most_common(1)[0][0]
     usual, seldom, less = _counter(step), Counter[Issue](), Counter[Issue]()
-    for each in steps:
-        seldom += _counter(each) - usual
-        less += usual - _counter(each)
+    for issues in steps:
+        seldom += _counter(issues) - usual
+        less += usual - _counter(issues)
     return Communication(
         steps=len(steps),
         setup=_merged([rank.setup for rank in ranks]),
         step=step,
         seldom=_issues(seldom),
         less=_issues(less),
-        differing=tuple(number for number, each in enumerate(steps, WARM_UP + 1) if each != step),
+        differing=tuple(number for number, issues in enumerate(steps, WARM_UP + 1) if issues != step),
         differences=tuple(lines),
     )
 
@@ -99,7 +96,7 @@ def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
 
 
 def _differences(when: str, ranks: Sequence[Issues]) -> Iterable[str]:
-    """Collectives of which the ranks issued different numbers or bytes; as many may be sent as received."""
+    """Collectives that the ranks issued unequally; as many may be sent as received."""
     totals = [_totals(issues) for issues in ranks]
     messages = Counter[str]()
     for total in totals:
@@ -125,20 +122,20 @@ def _merged(ranks: Sequence[Issues]) -> Issues:
 
 
 def _totals(issues: Issues) -> Mapping[tuple[Part, str], tuple[int, int]]:
-    found: dict[tuple[Part, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    totals: dict[tuple[Part, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for issue in issues:
-        count, size = found[issue.part, issue.kind]
-        found[issue.part, issue.kind] = count + issue.count, size + issue.count * issue.size_bytes
-    return found
+        count, size = totals[issue.part, issue.kind]
+        totals[issue.part, issue.kind] = count + issue.count, size + issue.count * issue.size_bytes
+    return totals
 
 
 def _counter(issues: Iterable[Issue]) -> Counter[Issue]:
-    found: Counter[Issue] = Counter()
+    counter: Counter[Issue] = Counter()
     for issue in issues:
-        found[issue.model_copy(update={"count": 1})] += issue.count
-    return found
+        counter[issue.model_copy(update={"count": 1})] += issue.count
+    return counter
 
 
 def _issues(counter: Mapping[Issue, int]) -> Issues:
-    found = (issue.model_copy(update={"count": count}) for issue, count in counter.items())
-    return tuple(sorted(found, key=lambda i: (list(Part).index(i.part), i.place.file, i.place.line, i.kind, i.what)))
+    issues = (issue.model_copy(update={"count": count}) for issue, count in counter.items())
+    return tuple(sorted(issues, key=lambda i: (list(Part).index(i.part), i.place.file, i.place.line, i.kind, i.what)))

@@ -16,16 +16,14 @@ from dpbench.records.record import Environment, Outcome, Record
 from dpbench.stats.estimate import Estimate
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
-"""Variants that show what is possible, and are no schemes to use on several devices."""
+"""They show what is possible, and are no schemes to use."""
 MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case of a setting; None is what does not apply.
-
-    `ratio` is the step time over that of `reference`; above 1 is slower. `percent` is the single-device baseline's time
-    over this one: of a limit, or of one device's speed if `is_shared`.
+    """`ratio` is the step time over that of `reference`. `percent` is the single-device baseline's time over this one:
+    of a limit, or of one device's speed if `is_shared`. None is what does not apply.
     """
 
     summary: Summary
@@ -51,9 +49,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Winner:
-    """`slower` has every other scheme's time over the winner's, in order of time. A rival's ratio has an interval that
-    contains 1, or none, because a scheme has one round. `alone` is the winner's time over that of one device with the
-    whole batch, or None.
+    """`slower` has the other schemes' times over the winner's, in order of time. A rival's interval contains 1 or is
+    missing. `alone` is the winner's time over that of one device with the whole batch.
     """
 
     best: Summary
@@ -66,15 +63,12 @@ class Winner:
 
     @property
     def is_slower_than_one_device(self) -> bool:
-        """Whether one device is faster than every scheme, for sure."""
         return self.alone is not None and self.alone.is_above_one
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order of `VariantId.order`; `setting` is any of its cases.
-
-    `single` with the whole batch on one device is a row too, if measured. Ratios are to `reference`, None if no
+    """`setting` is any of its cases. `single` with the whole batch is a row too, if measured. `reference` is None if no
     candidate or only one case has times.
     """
 
@@ -84,7 +78,7 @@ class Comparison:
 
     @property
     def is_shared(self) -> bool:
-        """Whether lanes share a device, and percentages are of its speed, not of a limit."""
+        """Whether percentages are of one device's speed, not of a limit."""
         return are_shared(self.setting.lanes_of_a_machine)
 
     @cached_property
@@ -94,12 +88,12 @@ class Comparison:
     @cached_property
     def winner(self) -> Winner | None:
         ranked = [row.summary for row in self.fastest_first if not row.summary.thin_rounds]
-        schemes = [each for each in ranked if each.case.variant.name not in LIMITS]
+        schemes = [summary for summary in ranked if summary.case.variant.name not in LIMITS]
         if not schemes:
             return None
         best = schemes[0]
-        slower = {each.case.variant: each.ratio_to(best) for each in schemes[1:]}
-        single = next((each for each in ranked if each.case.variant.name is VariantName.SINGLE), None)
+        slower = {summary.case.variant: summary.ratio_to(best) for summary in schemes[1:]}
+        single = next((summary for summary in ranked if summary.case.variant.name is VariantName.SINGLE), None)
         return Winner(best, slower, best.ratio_to(single) if single else None)
 
 
@@ -147,8 +141,8 @@ def compare(
     reference: VariantId | None = None,
     allow_different: bool = False,
 ) -> Comparisons:
-    """Without a `reference`, ratios are to the first of torch_dp, naive and the other schemes that has times. Raise
-    WrongInputError, or with `allow_different` return the differences.
+    """Without a `reference`, ratios are to the first of torch_dp, naive and other schemes that has times. Raise
+    WrongInputError unless `allow_different`.
     """
     records = list(records)
     if not allow_different:
@@ -174,7 +168,7 @@ def compare(
 
 
 def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """Fields that are not equal in all, with values in order of appearance."""
+    """Unequal fields, with values in order of appearance."""
     values = {
         name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
         for name in Environment.model_fields
@@ -183,10 +177,7 @@ def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, 
 
 
 def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
-    """About how many rounds would put 1 outside the interval, whose length falls with their square root.
-
-    None without an interval, or for over 200.
-    """
+    """About how many rounds put 1 outside the interval, whose length falls with their square root; None if over 200."""
     if ratio.low is None or ratio.high is None or ratio.value <= 1:
         return None
     half = log(ratio.high / ratio.low) / 2
@@ -195,9 +186,7 @@ def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
 
 
 def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> str | None:
-    """A line on a throttled record beside an unthrottled one, whose times differ by clocks; None without such a
-    pair.
-    """
+    """A line on a throttled record beside an unthrottled one, if there are both."""
     firsts: dict[Case, dict[bool, Record]] = {}
     for record in records:
         if record.metrics is not None and record.metrics.is_throttled is not None:
@@ -205,7 +194,9 @@ def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> 
     for comparison in comparisons:
         cases = [*(row.summary.case for row in comparison.rows), single_device_baseline(comparison.setting)]
         known = [firsts[case] for case in cases if case in firsts]
-        hot, cool = (next((each[state] for each in known if state in each), None) for state in (True, False))
+        hot, cool = (
+            next((by_state[state] for by_state in known if state in by_state), None) for state in (True, False)
+        )
         if hot and cool:
             names = [f"{record.case.id} (round {record.round})" for record in (hot, cool)]
             return f"throttled: {names[0]} was held back by its GPUs' clocks and {names[1]} was not"
@@ -224,10 +215,7 @@ def _sort_key(case: Case) -> tuple[object, ...]:
 
 
 def _settings(cases: Iterable[Case]) -> list[Case]:
-    """One case of each setting that has rows of its own.
-
-    `single` alone is none if another setting holds it, as a row or as its baseline.
-    """
+    """One case of each setting; none of `single` alone if another setting holds it, as a row or as its baseline."""
     cases = list(cases)
     parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
     in_others = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
@@ -249,7 +237,7 @@ def _comparison(
 
 
 def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
-    """Sorts what ratios may be to: the stock schemes first."""
+    """Stock schemes first."""
     return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
 

@@ -21,11 +21,11 @@ _CALLS = {
 
 
 def figures_of(counts: Counts) -> dict[str, Value]:
-    """Figures by name, in order; the name of a part of the figure above begins with spaces."""
+    """By name; the name of a part of the figure above begins with spaces."""
     phases, nccl = counts.phases, counts.nccl_links
     copies, copied = copies_by_link(counts)
     calls = _sums(phase.host_calls for phase in phases.values())
-    issued, reduced = (_traffic((each.collectives for each in phases.values()), field) for field in _FIELDS)
+    issued, reduced = (_traffic((phase.collectives for phase in phases.values()), field) for field in _FIELDS)
     peaks = [peak for phase in phases.values() for peak in (phase.peak_bytes or {}).values()]
 
     def total(field: str) -> Value:
@@ -66,8 +66,8 @@ def figures_of(counts: Counts) -> dict[str, Value]:
 
 
 def copies_by_link(counts: Counts) -> tuple[_Sums, _Sums]:
-    """Copies of a step over each link, and their bytes; None if not counted."""
-    count, size_bytes = (_traffic((phase.copies for phase in counts.phases.values()), each) for each in _FIELDS)
+    """Copies and bytes of a step; None if not counted."""
+    count, size_bytes = (_traffic((phase.copies for phase in counts.phases.values()), field) for field in _FIELDS)
     return count, size_bytes
 
 
@@ -78,7 +78,7 @@ def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:
 
 def _traffic(tables: Iterable[Mapping[str, Traffic] | None], field: str) -> _Sums:
     known = [table for table in tables if table is not None]
-    return _sums({name: getattr(each, field) for name, each in table.items()} for table in known)
+    return _sums({name: getattr(traffic, field) for name, traffic in table.items()} for table in known)
 
 
 def _total(sums: _Sums) -> int | None:

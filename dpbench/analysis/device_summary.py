@@ -31,9 +31,8 @@ class WindowReadings(Protocol):
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """`figures` has an entry for each of `TELEMETRY` and `PEAKS`, and those below: `window_s`; `pcie_bytes_per_step`
-    and `nvlink_bytes_per_step`, sent and received together; `throttled_percent`, the share of the window in which the
-    most frequent cause lowered the clocks. `throttled_s` has the seconds by cause. `uuids` are those of all rounds.
+    """`figures` has `TELEMETRY`, `PEAKS`, `window_s`; `pcie_bytes_per_step` and `nvlink_bytes_per_step`, sent and
+    received together; `throttled_percent`, the share of the window in which the most frequent cause lowered the clocks.
     """
 
     device: str
@@ -46,17 +45,14 @@ class DeviceSummary:
 
 
 def summarise_devices(rounds: Sequence[WindowReadings]) -> tuple[DeviceSummary, ...]:
-    """One for each device in any of the rounds, in order of appearance."""
+    """In order of appearance."""
     read = [part for one in rounds for part in (one.telemetry, one.peak_device_bytes, one.peak_reserved_bytes) if part]
     return tuple(_summary(device, rounds) for device in dict.fromkeys(chain.from_iterable(read)))
 
 
 def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary, ...]:
-    """The busiest and the idlest device, or the only one.
-
-    By the first that any device has: busy SMs, time with a kernel, power, energy, memory.
-    """
-    measure = next((name for name in _BUSYNESS if any(each.value(name) is not None for each in devices)), None)
+    """The two, or the only one, by the first of `_BUSYNESS` that any device has."""
+    measure = next((name for name in _BUSYNESS if any(device.value(name) is not None for device in devices)), None)
     if len(devices) < 2 or measure is None:
         return tuple(devices[:1])
     known = [(value, device) for device in devices if (value := device.value(measure)) is not None]
@@ -69,23 +65,25 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     telemetry = [_telemetry(device, one) for one in rounds]
 
     def over(read: Callable[[DeviceTelemetry], Reading]) -> OverRounds:
-        return over_rounds([each if isinstance(each, Reading) else read(each) for each in telemetry])
+        return over_rounds([reading if isinstance(reading, Reading) else read(reading) for reading in telemetry])
 
-    known = [each for each in telemetry if isinstance(each, DeviceTelemetry)]
-    causes = dict.fromkeys(cause for each in known for cause in each.throttled_s)
+    known = [window for window in telemetry if isinstance(window, DeviceTelemetry)]
+    causes = dict.fromkeys(cause for window in known for cause in window.throttled_s)
     return DeviceSummary(
         device=device,
-        uuids=tuple(dict.fromkeys(each.uuid for each in known)),
+        uuids=tuple(dict.fromkeys(window.uuid for window in known)),
         figures={
             **{name: over(attrgetter(name)) for name in TELEMETRY},
-            "window_s": over(lambda each: Reading(value=each.window_s)),
+            "window_s": over(lambda window: Reading(value=window.window_s)),
             **{f"{link}_bytes_per_step": over(partial(_traffic, link)) for link in LINKS},
             "throttled_percent": over(_throttled_percent),
             **{
                 name: over_rounds([(getattr(one, name) or {}).get(device, _ABSENT) for one in rounds]) for name in PEAKS
             },
         },
-        throttled_s={cause: over_rounds([each.throttled_s.get(cause, _ABSENT) for each in known]) for cause in causes},
+        throttled_s={
+            cause: over_rounds([window.throttled_s.get(cause, _ABSENT) for window in known]) for cause in causes
+        },
     )
 
 
@@ -95,7 +93,7 @@ def _telemetry(device: str, one: WindowReadings) -> DeviceTelemetry | Reading:
 
 
 def _traffic(link: str, telemetry: DeviceTelemetry) -> Reading:
-    """Bytes sent and received; unknown if one of them is."""
+    """Unknown if one of the two is."""
     parts: list[Reading] = [getattr(telemetry, f"{link}_{way}_bytes_per_step") for way in ("sent", "received")]
     both = over_rounds(parts)
     if both.reason is not None:

@@ -1,8 +1,4 @@
-"""The ladder: one device, several devices, one process for each, several machines.
-
-A ladder holds cases of all device lists and machines with the same one-device case: workload, global batch, mode,
-dtype, data, threads and seed.
-"""
+"""The ladder: one device, several devices, one process for each, several machines. All share one one-device case."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +11,8 @@ from dpbench.cases.variants import VariantName
 
 @dataclass(frozen=True)
 class Rung:
-    """None is what does not apply, or was not measured.
-
-    `devices` are different ones, over all machines. `ideal_items_per_s` is `devices` times the throughput of one device
-    with the whole batch. `percent_of_limit` is the comparison's.
+    """`devices` are different ones, over all machines. `ideal_items_per_s` is `devices` times the throughput of one
+    device with the whole batch. None is what does not apply, or was not measured.
     """
 
     summary: Summary
@@ -33,13 +27,13 @@ class Rung:
 
     @property
     def rank_skew_s(self) -> float | None:
-        """Seconds from the fastest to the slowest rank in a step; None without ranks."""
+        """From the fastest to the slowest rank; None without ranks."""
         skew = self.summary.phases.skew_s
         return None if skew is None else skew.value
 
     @property
     def machine_skew_s(self) -> float | None:
-        """Seconds from the fastest to the slowest machine in a step; None with one machine."""
+        """None with one machine."""
         skew = self.summary.phases.machine_skew_s
         return None if skew is None else skew.value
 
@@ -53,10 +47,7 @@ class Ladder:
 
 
 def ladders(comparisons: Comparisons) -> tuple[Ladder, ...]:
-    """Ladders with at least one measured case.
-
-    One process with all devices, alone on its device list, makes none: its comparison has it.
-    """
+    """Each has a measured case. One process with all devices makes none: its comparison has it."""
     of_one_device: dict[Case, list[Comparison]] = {}
     for comparison in comparisons.comparisons:
         of_one_device.setdefault(on_one_device(comparison.setting), []).append(comparison)

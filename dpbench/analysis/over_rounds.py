@@ -14,9 +14,7 @@ ABSENT = "the record does not have it"
 @final
 @dataclass(frozen=True)
 class OverRounds:
-    """`value` is the median of `rounds` with a value. `reason` has why `rounds_without` have none. `source` names all
-    that were read, `span_s` is the shortest span.
-    """
+    """`value` is the median of `rounds`, `reason` why `rounds_without` have none. `span_s` is the shortest."""
 
     value: float | None
     reason: str | None
@@ -41,7 +39,7 @@ def over_rounds(readings: Sequence[Reading]) -> OverRounds:
 
 def over_values(values: Sequence[float | str]) -> OverRounds:
     """One metric, from each round a value or the reason for none."""
-    return over_rounds([Reading(reason=each) if isinstance(each, str) else Reading(value=each) for each in values])
+    return over_rounds([Reading(reason=value) if isinstance(value, str) else Reading(value=value) for value in values])
 
 
 FigurePlace = tuple[str, str]
@@ -49,10 +47,7 @@ FigurePlace = tuple[str, str]
 
 
 def notes_on_missing(figures: Iterable[tuple[str, FigurePlace, OverRounds]]) -> Iterator[str]:
-    """A line for each reason: ``labels: reason (places)``.
-
-    `figures` has a label, the place and the figure; a reason of all has no places.
-    """
+    """Lines ``labels: reason (places)``; a reason of all has no places."""
     places_of: dict[str, list[FigurePlace]] = {}
     missing: dict[tuple[str, str], list[FigurePlace]] = {}
     for label, place, figure in figures:

@@ -27,9 +27,8 @@ class Work(StrEnum):
 
 @dataclass(frozen=True)
 class PhasePart:
-    """A part in seconds; `forward` and `backward` are without their other parts.
-
-    Work.BOTH is a whole phase whose moves are not known apart, such as the backward of ddp.
+    """`forward` and `backward` are without their other parts. Work.BOTH is a whole phase whose moves are not known
+    apart, such as ddp's backward.
     """
 
     name: str
@@ -38,13 +37,13 @@ class PhasePart:
 
     @property
     def label(self) -> str:
-        """The name in all reports, such as ``backward + moves``."""
+        """Such as ``backward + moves``."""
         return f"{self.name}{MOVES}" if self.work is Work.BOTH else self.name
 
 
 @dataclass(frozen=True)
 class Saving:
-    """The phase in which one variant saves most time against another, in seconds."""
+    """Where one variant saves most time against another."""
 
     name: str
     time_s: float
@@ -62,11 +61,11 @@ class Saving:
 
 @dataclass(frozen=True)
 class PhaseSummary:
-    """Seconds of a step, a sample's divided by its steps. `phases_s` is of rank 0.
+    """Seconds of a step; `phases_s` is of rank 0, `longest_step_s` the step with its spread.
 
-    `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median; None with
-    one process. `rank_lag_s` has each rank's time minus the fastest's. `machine_skew_s` is the same between machines,
-    each as late as its slowest rank; None with one machine. `longest_step_s` is the step's median with its spread.
+    `skew_s` is the slowest rank's time minus the fastest's: the median over rounds of each round's median. `rank_lag_s`
+    has each rank's time minus the fastest's. In `machine_skew_s` a machine is as late as its slowest rank. Skews are
+    None with one process or machine.
     """
 
     phases_s: Mapping[str, OverRounds]
@@ -79,32 +78,32 @@ class PhaseSummary:
     @cached_property
     def times_s(self) -> Mapping[str, float]:
         """The phases that have a time."""
-        return {name: each.value for name, each in self.phases_s.items() if each.value is not None}
+        return {name: figure.value for name, figure in self.phases_s.items() if figure.value is not None}
 
     @property
     def disagreeing(self) -> tuple[str, ...]:
-        """Phases longer than the step: extra steps took them, so they say nothing about the timed ones."""
+        """Phases longer than the step, because extra steps took them."""
         return self.longer_than_the_step(self.phases_s)
 
     def longer_than_the_step(self, phases_s: Mapping[str, OverRounds]) -> tuple[str, ...]:
-        """Whole phases of a rank that are longer than the step with its spread."""
+        """Whole phases that are longer than the step with its spread."""
         most_s, times = self.longest_step_s, {name: phases_s[name].value for name in PARTS_OF if name in phases_s}
         return tuple(name for name, time_s in times.items() if time_s and most_s is not None and time_s > most_s)
 
     @property
     def slowest_rank(self) -> int | None:
-        """The rank with the largest lag; None without ranks."""
+        """None without ranks."""
         lags = {rank: lag.value for rank, lag in enumerate(self.rank_lag_s) if lag.value is not None}
         return max(lags, key=lambda rank: lags[rank]) if lags else None
 
     @property
     def slowest_phases_s(self) -> Mapping[str, OverRounds] | None:
-        """The slowest rank's phases; None if the records do not have them."""
+        """None if the records do not have them."""
         rank = self.slowest_rank
         return self.phases_by_rank_s[rank] if rank is not None and rank < len(self.phases_by_rank_s) else None
 
     def parts(self, devices: int = 1) -> tuple[PhasePart, ...]:
-        """The parts in order; none if forward has no time. `devices` is how many the case has."""
+        """Empty if forward has no time. `devices` is how many the case has."""
         times = self.times_s
         if "forward" not in times:
             return ()
@@ -112,15 +111,13 @@ class PhaseSummary:
         return tuple(part for phase in PARTS_OF if phase in times for part in _parts(phase, times, rest))
 
     def largest_saving(self, other: "PhaseSummary") -> Saving | None:
-        """Where this one saves most against the other; None if nowhere.
-
-        A part stands for its whole phase if it has at least half of the saving.
-        """
+        """None if nowhere. A part stands for its whole phase if it has at least half of the saving."""
         others_s = other.times_s
         both = [Saving(name, time_s, others_s[name]) for name, time_s in self.times_s.items() if name in others_s]
-        both.sort(key=lambda each: each.saved_s, reverse=True)
+        both.sort(key=lambda saving: saving.saved_s, reverse=True)
         whole, part = (
-            next((each for each in both if (each.name in PARTS_OF) is is_whole), None) for is_whole in (True, False)
+            next((saving for saving in both if (saving.name in PARTS_OF) is is_whole), None)
+            for is_whole in (True, False)
         )
         if part is not None and (whole is None or part.saved_s >= whole.saved_s / 2):
             whole = part
@@ -128,7 +125,7 @@ class PhaseSummary:
 
 
 def share_of_moves(parts: Sequence[PhasePart]) -> float | None:
-    """The share of the step of scatter, replicate, gather and reduce; None if none is known."""
+    """A share of the step; None if no move is known."""
     moves = [part.time_s for part in parts if part.work is Work.MOVE]
     total = sum(part.time_s for part in parts)
     return sum(moves) / total if moves and total > 0 else None

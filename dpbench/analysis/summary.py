@@ -15,10 +15,7 @@ from dpbench.stats.estimate import Estimate, median_of_rounds, ratio_of_rounds
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss before and after training, each the median over rounds.
-
-    Compare `last` with care: rounds take different numbers of steps.
-    """
+    """Medians over rounds. Compare `last` with care: rounds take different numbers of steps."""
 
     first: float
     last: float
@@ -26,10 +23,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Summary:
-    """`outcome` is wrong_result if any round was, else ok if any was; only ok has times. `step_times_s` has one entry
-    for each of the `rounds_ok`; with `thin_rounds`, of fewer than the least samples, a case is not ranked. `reason`
-    also names failed rounds beside them. `loss` is None if nothing was trained. `metrics` are of the same rounds.
-    `devices`, `phases` and `peak_rss_bytes` are computed when they are read first: a page of many records reads few.
+    """`outcome` is wrong_result if any round was, else ok if any was; only ok has times. `step_times_s` and `metrics`
+    are of the `rounds_ok`. A case with `thin_rounds`, of fewer than the least samples, is not ranked. `reason` also
+    names failed rounds beside them.
+
+    `devices`, `phases` and `peak_rss_bytes` are computed when read: a page of many records reads few.
     """
 
     case: Case
@@ -53,7 +51,7 @@ class Summary:
 
     @property
     def agreeing_phases(self) -> PhaseSummary:
-        """The phases; empty if one of them is longer than the step, because they explain nothing then."""
+        """Empty if a phase is longer than the step, because they explain nothing then."""
         return PhaseSummary({}) if self.phases.disagreeing else self.phases
 
     @cached_property
@@ -79,17 +77,14 @@ class Summary:
         return self.outcome.replace("_", " ")
 
     def ratio_to(self, reference: "Summary") -> Estimate:
-        """The step time over the reference's; above 1 is slower.
-
-        The reference's own is 1 without an interval.
-        """
+        """Of the step times; the reference's own is 1 without an interval."""
         if self is reference:
             return Estimate(1.0, None, None)
         return ratio_of_rounds(self.step_times_s, reference.step_times_s)
 
 
 def summarise_cases(records: Iterable[Record]) -> dict[Case, Summary]:
-    """A record that is there twice, because a file was read twice, counts once."""
+    """A record that was read twice counts once."""
     by_case: dict[Case, dict[tuple[str, int], Record]] = {}
     for record in records:
         by_case.setdefault(record.case, {})[record.run, record.round] = record

@@ -12,12 +12,12 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 FIGURES = ("median", "minimum")
 Threshold = Mapping[str, float]
-"""How much each of the `FIGURES` may grow, as a share: 0.05 is 5 %; one that is missing has no limit."""
+"""How much `FIGURES` may grow, as a share: 0.05 is 5 %; a missing one has no limit."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Figures that do not pass, one line each, in one of the two."""
+    """Lines on figures that do not pass."""
 
     slower: tuple[str, ...]
     undecided: tuple[str, ...]
@@ -42,13 +42,11 @@ def parse_threshold(limits: Mapping[str, object]) -> Threshold:
 
 
 def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
-    """Figures that grew too much, and those of which the samples cannot say it.
+    """The interval is that of the ratio of `now` to `then`, the limit is 1 plus the threshold:
 
-    The interval is that of the ratio of `now` to `then`, and the limit is 1 and the threshold:
-
-        slower       the interval is above 1, and the ratio is above the limit
-        undecided    the interval contains both 1 and the limit
-        pass         all else
+    slower       the interval is above 1, and the ratio is above the limit
+    undecided    the interval contains both 1 and the limit
+    pass         all else
     """
     slower, undecided = [], []
     for name, share in threshold.items():
@@ -67,7 +65,7 @@ def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
 
 
 def _widest(new: Estimate, old: Estimate) -> str:
-    widths = [sum(log_distances(each) or (0.0, 0.0)) for each in (new, old)]
+    widths = [sum(log_distances(estimate) or (0.0, 0.0)) for estimate in (new, old)]
     return "This run" if widths[0] > widths[1] else "The baseline"
 
 

@@ -1,9 +1,4 @@
-"""asv's machine file, with GPUs, driver, NCCL and torch added.
-
-They become selectors in asv's pages.
-
-The format is asv's, version 1: an object with an entry for each machine, and each entry holds texts by name.
-"""
+"""asv's machine file, version 1, with GPUs, driver, NCCL and torch added, which become selectors in asv's pages."""
 
 import json
 import os
@@ -28,7 +23,7 @@ _MACHINES = TypeAdapter(dict[str, Machine])
 
 
 def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
-    """Update the machine's entry and return it. Other entries do not change. Raises WrongInputError."""
+    """Update the machine's entry and return it. Raises WrongInputError."""
     if not _names_a_folder(name):
         raise WrongInputError(f"--machine: {name!r} is not a name for a machine; allowed: {_NAME}")
     machines = read_machines(path) if os.path.lexists(path) else {}
@@ -42,7 +37,7 @@ def stamp_machine(path: Path, name: str, info: MachineInfo) -> Machine:
 
 
 def read_machines(path: Path) -> dict[str, Machine]:
-    """Return the entries by machine name. Raises WrongInputError."""
+    """By machine name. Raises WrongInputError."""
     try:
         fields = read_json(path)
     except OSError as error:
@@ -64,13 +59,12 @@ def _names_a_folder(name: str) -> bool:
 
 
 def _what_is_wrong(error: ValidationError) -> str:
-    """Return the first wrong field, its value and what it should be, in one line."""
     first = error.errors()[0]
     return one_line(f"{'.'.join(map(str, first['loc']))} is {quoted(first['input'])}: {first['msg']}")
 
 
 def _facts(info: MachineInfo) -> Machine:
-    """Return the facts that asv does not collect."""
+    """What asv does not collect."""
     gpus = [accelerator.name for accelerator in info.accelerators]
     facts = {
         "gpu": ", ".join(dict.fromkeys(gpus)),
@@ -83,7 +77,7 @@ def _facts(info: MachineInfo) -> Machine:
 
 
 def _asv_defaults(info: MachineInfo) -> Machine:
-    """Return the values that `asv machine --yes` would write."""
+    """What `asv machine --yes` would write."""
     return {
         "os": f"{platform.system()} {platform.release()}",
         "arch": platform.machine(),

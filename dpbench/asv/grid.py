@@ -1,10 +1,7 @@
 """The fixed grid that asv follows, and the points that a machine can measure. Pure.
 
-asv finds earlier results by the text of their parameters. So the lists are the same on every machine, and points that a
-machine cannot measure are skipped with a reason.
-
-Each lane gets its own accelerator if there are enough. Two lanes share a single accelerator. Without an accelerator,
-lanes share the CPU.
+asv finds earlier results by the text of their parameters. So the lists are the same on every machine, and points that
+it cannot measure are skipped with a reason.
 """
 
 import os
@@ -23,23 +20,20 @@ BATCHES = (64, 256)
 LANES = (2, 4, 8)
 
 VERSION = "1"
-"""Version of the measurement. asv does not compare results of different versions."""
+"""asv does not compare results of different versions."""
 MOST_SAMPLES = 64
-"""Samples kept of one process. Successive steps are alike, but asv's test takes samples as independent."""
+"""Of one process. Successive steps are alike, but asv's test takes samples as independent."""
 
 _CPU_WORKLOADS = ("mlp/tiny", "mlp/small", "transformer/tiny")
 _CPU_MOST_ITEMS = 64
 
 
 class NotOnThisMachineError(NotImplementedError):
-    """This machine cannot measure the point; the text has the reason.
-
-    asv skips a combination of parameters if `setup` raises NotImplementedError.
-    """
+    """asv skips a combination of parameters if `setup` raises NotImplementedError."""
 
 
 def case_of(variant: str, workload: str, batch: int, lanes: int, machine: MachineInfo) -> Case:
-    """Return the case for a point of the grid. Raises NotOnThisMachineError."""
+    """Raises NotOnThisMachineError."""
     if machine.torch is None or machine.unusable_gpus():
         raise NotOnThisMachineError(machine.torch_error or "this torch can use none of the machine's GPUs")
     accelerators = [accelerator.device for accelerator in machine.accelerators]
@@ -53,7 +47,7 @@ def case_of(variant: str, workload: str, batch: int, lanes: int, machine: Machin
 
 
 def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...]:
-    """Return the device of each lane. Raises NotOnThisMachineError."""
+    """Two lanes share a single accelerator; without one, lanes share the CPU. Raises NotOnThisMachineError."""
     if not accelerators:
         if lanes > max(2, cores):
             raise NotOnThisMachineError(f"{lanes} lanes are more than the {cores} cores")
@@ -66,15 +60,15 @@ def place(lanes: int, accelerators: Sequence[str], cores: int) -> tuple[str, ...
 
 
 def more_variants() -> tuple[VariantId, ...]:
-    """Return the variants of `MORE_VARIANTS`. Raises ValueError."""
+    """Those of `MORE_VARIANTS`. Raises ValueError."""
     return tuple(map(VariantId, filter(None, split_list(os.environ.get(MORE_VARIANTS, "")))))
 
 
 def grid() -> tuple[tuple[object, ...], ...]:
-    """Return the values of each parameter, in the order of the benchmark's parameters."""
+    """The values of each parameter, in the order of the benchmark's parameters."""
     return tuple(dict.fromkeys(map(str, (*VARIANTS, *more_variants())))), WORKLOADS, BATCHES, LANES
 
 
 def spaced(samples_s: Sequence[float]) -> tuple[float, ...]:
-    """Return at most `MOST_SAMPLES` of one process's samples, evenly spaced."""
+    """At most `MOST_SAMPLES`, evenly spaced."""
     return tuple(samples_s[:: -(-len(samples_s) // MOST_SAMPLES)])

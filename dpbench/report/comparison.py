@@ -1,7 +1,5 @@
 """Comparisons as text for a terminal, as markdown for an issue, and as one JSON object.
 
-A terminal shows the answer and the times; with details also phases, devices and the ladder. Markdown folds the details.
-
 SCHEMA history of the JSON object
     1  first.
 """
@@ -45,10 +43,9 @@ _LEAST_KEY = 20
 
 
 def comparisons_text(comparisons: Comparisons, *, with_details: bool = False, warning: str | None = None) -> Group:
-    """Return for each setting the answer and the times, about 12 lines; then reasons for missing numbers and a legend.
+    """For each setting the answer and the times; then reasons for missing numbers and a legend.
 
-    A `warning` comes behind the first answer. With details, the limits, the tables of devices and phases and the
-    ladders follow, each with its legend.
+    A `warning` comes behind the first answer. With details, limits, devices, phases and ladders follow.
     """
     parts: list[RenderableType] = []
     every = comparisons.comparisons
@@ -63,7 +60,7 @@ def comparisons_text(comparisons: Comparisons, *, with_details: bool = False, wa
     climbed = ladders(comparisons) if with_details else ()
     of_limit = [False for ladder in climbed for rung in ladder.rungs if rung.percent_of_limit is not None]
     percents = dict.fromkeys([*(comparison.is_shared for comparison in every), *of_limit])
-    legend = _LEGEND + (_STEPS_LEGEND if any(each.setting.steps_per_sample > 1 for each in every) else "")
+    legend = _LEGEND + (_STEPS_LEGEND if any(comparison.setting.steps_per_sample > 1 for comparison in every) else "")
     legend += " ".join("% {}: {}.".format(*PERCENT_OF[is_shared]) for is_shared in percents)
     said_once = [*(shared if len(shared) == 1 else ()), _rounds(every)]
     parts.append(Text(f"{'; '.join(filter(None, said_once))}. {legend}", style="dim"))
@@ -71,7 +68,6 @@ def comparisons_text(comparisons: Comparisons, *, with_details: bool = False, wa
 
 
 def _answer(comparison: Comparison, more_of_setting: str) -> Iterator[Text]:
-    """Yield what to use in a setting; then how sure that is, and what to do."""
     said = headline(comparison)
     yield Text.assemble(f"{place(said.setting)}{more_of_setting}: ", (said.answer, "bold"))
     if more := " ".join(filter(None, (said.certainty, said.advice))):
@@ -81,7 +77,7 @@ def _answer(comparison: Comparison, more_of_setting: str) -> Iterator[Text]:
 
 
 def _all_notes(comparisons: Comparisons) -> Iterator[str]:
-    """Yield the notes: one of all settings once, another with the setting's name."""
+    """A note on all settings once, another with the setting's name."""
     by_note: dict[str, list[Case]] = {}
     for comparison in comparisons.comparisons:
         for note in _notes(comparison):
@@ -122,7 +118,7 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
 
 def _devices(comparison: Comparison) -> list[DeviceRows]:
     summaries = [row.summary for row in comparison.rows]
-    return [DeviceRows(each.case.variant, each.devices, each.peak_rss_bytes) for each in summaries]
+    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:
@@ -131,7 +127,6 @@ def _phases(comparison: Comparison) -> Iterator[Table | Text]:
 
 
 def _times_table(comparison: Comparison) -> Table:
-    """Return the times of a setting: a row for each case that has times, the fastest first."""
     rows = comparison.fastest_first
     times_s = [row.summary.time_s for row in rows]
     unit_s, unit = time_unit(times_s)
@@ -159,10 +154,9 @@ def _times_table(comparison: Comparison) -> Table:
 
 
 def _bar(row: Row, longest_s: float) -> Bar:
-    """Return the time as a share of the longest: green if surely faster than the reference, red if surely slower."""
-    ratio = row.ratio
-    style = "" if ratio is None else "green" if ratio.is_below_one else "red" if ratio.is_above_one else ""
-    return Bar(row.summary.time_s / longest_s, style)
+    """As a share of the longest; green if surely faster than the reference, red if surely slower."""
+    styles = {"faster": "green", "slower": "red"}
+    return Bar(row.summary.time_s / longest_s, styles.get(row.ratio.verdict, "") if row.ratio else "")
 
 
 def _ladder_table(ladder: Ladder) -> Table:
@@ -190,18 +184,18 @@ def _ladder_table(ladder: Ladder) -> Table:
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
-    """Yield a line for each missing number, and for the marks of the table."""
+    """On missing numbers, and on the marks of the table."""
     summaries = [row.summary for row in comparison.rows]
-    yield from (f"{each.case.variant}: {_why(each)}" for each in summaries if each.reason is not None)
-    if any(each.rounds_ok == 1 for each in summaries):
+    yield from (f"{summary.case.variant}: {_why(summary)}" for summary in summaries if summary.reason is not None)
+    if any(summary.rounds_ok == 1 for summary in summaries):
         yield "one round has no interval, because the interval is over rounds"
-    if thin := [each.case for each in summaries if each.thin_rounds]:
+    if thin := [summary.case for summary in summaries if summary.thin_rounds]:
         least_s = max(least_seconds(case.devices) for case in thin)
         yield f"*: a round has fewer than {LEAST_SAMPLES} samples or {least_s:g} s of them, so the row is not ranked"
 
 
 def _why(summary: Summary) -> str:
-    """Return the reason on one line. A crashed child's last output may hold any character."""
+    """In one line. A crashed child's last output may hold any character."""
     text = one_line(str(summary.reason))
     return text if summary.outcome is Outcome.OK else f"{summary.ended}: {text}"
 
@@ -212,7 +206,7 @@ def _setting(case: Case) -> str:
 
 
 def _rounds(comparisons: Sequence[Comparison]) -> str:
-    """Return how many rounds were measured, such as ``5 rounds`` or ``3 to 5 rounds``."""
+    """Such as ``5 rounds`` or ``3 to 5 rounds``."""
     taken = {row.summary.rounds_ok for comparison in comparisons for row in comparison.fastest_first}
     return f"{' to '.join(map(str, sorted({min(taken), max(taken)})))} round{'s' * (max(taken) > 1)}" if taken else ""
 
@@ -222,7 +216,7 @@ _ROOM_AT_THE_END = 400
 
 
 def comparisons_markdown(named: Sequence[tuple[str, Comparisons]]) -> str:
-    """Return the tables of each pair of a machine's name and its comparisons. A name may be empty.
+    """Tables of pairs of a machine's name, maybe empty, and its comparisons.
 
     The text is short enough for an issue on GitHub: settings that do not fit are left out and counted.
     """
@@ -238,7 +232,7 @@ def comparisons_markdown(named: Sequence[tuple[str, Comparisons]]) -> str:
 
 
 def _fitting(comparison: Comparison, room: int) -> str:
-    """Return the setting with its details, else without, else nothing."""
+    """The setting with its details, else without, else nothing."""
     short = "\n".join(_markdown(comparison)) + "\n"
     details = list(_details(comparison))
     whole = short + "\n".join(details) + "\n" if details else short
@@ -272,12 +266,9 @@ _LADDER_AXES = {"workload", "batch", "mode", "dtype", "data", "threads", "steps_
 
 
 def comparisons_json(comparisons: Comparisons) -> dict[str, Any]:
-    """Return ``{"schema", "environment", "cases", "ladders", "answers"}``.
+    """``{"schema", "environment", "cases", "ladders", "answers"}``; ``differences`` too if they were allowed.
 
-    Each case is in `cases` once; fields that do not apply are None. The rungs of `ladders` name cases by id. `answers`
-    has for each setting what to use, and further sentences.
-
-    If records of different environments were allowed, ``differences`` has the differing fields with their values.
+    Each case is in `cases` once; rungs name cases by id. Fields that do not apply are None.
     """
     differences = {name: list(values) for name, values in comparisons.differences.items()}
     return {
@@ -301,7 +292,7 @@ def comparisons_json(comparisons: Comparisons) -> dict[str, Any]:
 
 
 def case_json(row: Row) -> dict[str, Any]:
-    """Return the object of one case. Figures by phase, rank and device are None if there are none."""
+    """Figures by phase, rank and device are None if there are none."""
     summary, case, phases, step = row.summary, row.summary.case, row.summary.phases, row.summary.step_time_s
     samples = sum(map(len, summary.step_times_s))
     beside = {
@@ -313,8 +304,8 @@ def case_json(row: Row) -> dict[str, Any]:
         "peak_rss_bytes": summary.peak_rss_bytes,
         "by_device": {
             # `uuids` has one UUID, unless rounds were measured on several GPUs.
-            each.device: {"uuids": each.uuids, **each.figures, "throttled_s": each.throttled_s}
-            for each in summary.devices
+            device.device: {"uuids": device.uuids, **device.figures, "throttled_s": device.throttled_s}
+            for device in summary.devices
         },
         "loss": summary.loss,
     }

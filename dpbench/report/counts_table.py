@@ -1,8 +1,8 @@
 """Exact counts as tables and as JSON: of a step, variants side by side; of what a script's ranks send, by line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _NCCL = " With NCCL: what torch_dp sends where torch has NCCL."
 
 
 def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *, differing: bool = False) -> Group:
-    """Return a table for each workload, batch and number of lanes; with `differing`, without rows of equal counts.
+    """A table for each workload, batch and number of lanes; with `differing`, without rows of equal counts.
 
     Below it are the cases that were not counted, and at the end a legend.
     """
@@ -62,28 +62,24 @@ def _setting(case: Case) -> str:
 
 
 def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Table:
-    """Return the table. Counts on simulated devices and on CPU lanes share a variant's column."""
+    """Counts on simulated devices and on CPU lanes share a variant's column."""
     columns: dict[VariantId, dict[str, Value]] = {}
     for record in records:
         known = columns.setdefault(record.case.variant, {})
         figures = figures_of(record.counts).items() if record.counts else ()
         known |= {name: value for name, value in figures if known.get(name) is None}
-    rows: list[tuple[str, dict[VariantId, str | None]]] = []
+    rows: list[dict[str, str | None]] = []
     for name in dict.fromkeys(name for known in columns.values() for name in known):
         values = {variant: known.get(name) for variant, known in columns.items()}
         if differing and len({value for value in values.values() if value is not None}) == 1:
             continue
         if any(value or isinstance(value, float) for value in values.values()):
-            rows.append((name, dict(_cells(values))))
-    by_variant = [Column(variant, partial(_of_variant, variant)) for variant in columns]
-    return Table(title, [Column("counter", lambda row: row[0]), *by_variant], rows)
+            rows.append({"": name, **dict(_cells(values))})
+    by_variant = [Column(variant, itemgetter(variant)) for variant in columns]
+    return Table(title, [Column("counter", itemgetter("")), *by_variant], rows)
 
 
-def _of_variant(variant: VariantId, row: tuple[str, Mapping[VariantId, str | None]]) -> str | None:
-    return row[1][variant]
-
-
-def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str | None]]:
+def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[str, str | None]]:
     reference = next((name for name in _REFERENCES if values.get(name)), None)
     for variant, value in values.items():
         if value is None:
@@ -98,12 +94,12 @@ def _cells(values: Mapping[VariantId, Value]) -> Iterator[tuple[VariantId, str |
 
 
 def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) -> dict[str, Any]:
-    """Return the object of `comparisons_json`, with `counts` in each case and no times."""
-    counted = [(Summary(each.case, each.outcome, each.reason), each.counts) for each in records]
+    """The object of `comparisons_json`, with `counts` in each case and no times."""
+    counted = [(Summary(record.case, record.outcome, record.reason), record.counts) for record in records]
     counted += [(Summary(skip.case, Outcome.SKIPPED, skip.reason), None) for skip in skipped]
     return {
         "schema": SCHEMA,
-        "environment": to_jsonable_python(next((each.environment for each in records if each.environment), None)),
+        "environment": to_jsonable_python(next((record.environment for record in records if record.environment), None)),
         "cases": [case_json(Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted],
     }
 
@@ -117,7 +113,6 @@ _MOST_NUMBERS = 5
 
 
 def script_text(job: ScriptJob, sent: Communication) -> Group:
-    """Return a table for the set-up, for the commonest step and for what other steps do more or less."""
     parts: list[RenderableType] = [
         *_issues_table("Before the first forward", sent.setup),
         *_issues_table("Each step", sent.step),
@@ -130,7 +125,6 @@ def script_text(job: ScriptJob, sent: Communication) -> Group:
 
 
 def script_json(job: ScriptJob, sent: Communication) -> dict[str, Any]:
-    """Return the counters by name, and what each line issues."""
     fields = sent.model_dump(mode="json")
     return {
         "schema": SCHEMA,

@@ -1,7 +1,4 @@
-"""The table of devices: how busy they were, their memory, power, traffic and throttling; and why figures are missing.
-
-A pytest session's benchmarks have it below their times.
-"""
+"""The table of devices: how busy they were, their memory, power and traffic; and why figures are missing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +24,7 @@ _LEGEND = {
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """The devices of one variant or test, and the peak of host memory of its processes."""
+    """The devices of one variant or test. The peak is that of its processes' host memory."""
 
     name: str
     devices: Sequence[DeviceSummary]
@@ -36,7 +33,7 @@ class DeviceRows:
 
 @dataclass(frozen=True)
 class _Figure:
-    """A column: its label in notes, its header, the name of the figure and the unit, None for that of bytes."""
+    """A column: its `label` in notes, and its unit, None for that of bytes."""
 
     label: str
     header: str
@@ -74,7 +71,7 @@ _REST = (
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a row: `first_of` is the row on its first line, `device` the one whose figures are shown."""
+    """`first_of` is the row on its first line, `device` the one whose figures are shown."""
 
     first_of: DeviceRows | None
     name: str
@@ -82,10 +79,7 @@ class _Line:
 
 
 def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
-    """Yield the table and its notes, or nothing if nothing was read.
-
-    `first` is the header of the rows' names.
-    """
+    """The table and its notes; nothing if nothing was read. `first` is the header of the rows' names."""
     rows = [row for row in rows if row.devices or row.peak_rss_bytes is not None]
     peaks = [row.peak_rss_bytes.value for row in rows if row.peak_rss_bytes and row.peak_rss_bytes.value]
     shown = _shown(rows)
@@ -113,7 +107,6 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
 
 
 def devices_legend(rows: Sequence[DeviceRows]) -> str:
-    """Return the legend of the tables of these rows: what their columns mean."""
     shown = {figure.label for figure in _shown(rows)}
     several = "; of several devices the busiest, then the idlest" if shown else ""
     columns = "".join(sentence for label, sentence in _LEGEND.items() if label in shown)
@@ -123,19 +116,19 @@ def devices_legend(rows: Sequence[DeviceRows]) -> str:
 
 
 def _figures(rows: Sequence[DeviceRows]) -> list[_Figure]:
-    """Return all columns. Time with a kernel is among them if a device does not report busy SMs."""
+    """All columns; time with a kernel only if a device does not report busy SMs."""
     without = any(device.value(_BUSY_SMS.name) is None for row in rows for device in row.devices)
     return [_BUSY_SMS, *([_KERNEL] if without else []), *_REST]
 
 
 def _shown(rows: Sequence[DeviceRows]) -> list[_Figure]:
-    """Return the columns of which a device has a value."""
+    """The columns of which a device has a value."""
     devices = [device for row in rows for device in row.devices]
     return [figure for figure in _figures(rows) if any(device.value(figure.name) is not None for device in devices)]
 
 
 def _ends(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[tuple[str, DeviceSummary | None]]:
-    """Yield one device if all have equal figures, else the busiest and the idlest, each with its name."""
+    """One device if all have equal figures, else the busiest and the idlest."""
     texts = {tuple(figure.text(device) for figure in shown) for device in row.devices}
     if texts <= {(NONE,) * len(shown)}:
         yield NONE, None
@@ -146,7 +139,7 @@ def _ends(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[tuple[str, Devi
 
 
 def _notes(rows: Sequence[DeviceRows]) -> Iterator[str]:
-    """Yield why figures are missing, with ``telemetry`` in place of the labels of all telemetry."""
+    """Why figures are missing, with ``telemetry`` in place of the labels of all telemetry."""
     figures = _figures(rows)
     every = {figure.label for figure in figures if figure.name != "peak_device_bytes"}
     for line in notes_on_missing(
@@ -160,7 +153,7 @@ def _notes(rows: Sequence[DeviceRows]) -> Iterator[str]:
 
 
 class BenchmarkReadings(WindowReadings, Protocol):
-    """What was read of the devices and of the process over the rounds of one benchmark."""
+    """Over the rounds of one benchmark."""
 
     @property
     def peak_rss_bytes(self) -> int: ...
@@ -168,7 +161,7 @@ class BenchmarkReadings(WindowReadings, Protocol):
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One benchmark of the summary; `then` is its baseline, None without a comparison."""
+    """One benchmark; `then` is its baseline."""
 
     name: str
     now: Figures
@@ -177,7 +170,7 @@ class BenchmarkRow:
 
 
 def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
-    """Return the table of times, and the table of devices that `dpbench compare` prints, by test."""
+    """The table of times, and the table of devices that `dpbench compare` prints, by test."""
     if not rows:
         return []
     devices = [
@@ -201,8 +194,8 @@ def benchmark_lines(rows: Sequence[BenchmarkRow], width: int) -> list[str]:
 
 
 def _busy(window: BenchmarkReadings) -> str:
-    """Return for each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
-    gpus = [each for each in (window.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
-    values = [(each.sm_busy_percent.value, each.kernel_running_percent.value) for each in gpus]
+    """For each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
+    gpus = [gpu for gpu in (window.telemetry or {}).values() if isinstance(gpu, DeviceTelemetry)]
+    values = [(gpu.sm_busy_percent.value, gpu.kernel_running_percent.value) for gpu in gpus]
     known = [sm if sm is not None else running for sm, running in values]
     return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or NONE

@@ -40,7 +40,7 @@ MEMBERSHIP_LEGEND = (
 
 @dataclass(frozen=True)
 class ElasticRun:
-    """A run, and the last event of the undisturbed run, None for that run itself."""
+    """A run, and the undisturbed run's last event, None for that run itself."""
 
     record: ElasticRecord
     undisturbed_end: ElasticEvent | None
@@ -51,13 +51,13 @@ class ElasticRun:
 
     @property
     def steps_per_s(self) -> float | None:
-        """The rate of the run without its outages: that before the first one."""
+        """Without outages: before the first one."""
         return self.outages[0].steps_per_s_before if self.outages else steps_per_s(self.record.events)
 
     @property
     def steps_redone(self) -> int | None:
         steps = [outage.redone_steps for outage in self.outages]
-        return None if None in steps else sum(each or 0 for each in steps)
+        return None if None in steps else sum(count or 0 for count in steps)
 
     @property
     def steps_lost(self) -> int:
@@ -66,13 +66,13 @@ class ElasticRun:
 
     @property
     def is_same_end(self) -> bool | None:
-        """Whether the run ended with the undisturbed run's loss and parameters; None for that run itself."""
+        """None for the undisturbed run itself."""
         done, expected = self.record.done, self.undisturbed_end
         return None if expected is None or done is None else is_same_to_the_bit(done, expected)
 
     @property
     def loss_difference(self) -> float | None:
-        """The distance of the losses; None for the undisturbed run, and if a loss is not a number."""
+        """None for the undisturbed run, and if a loss is not a number."""
         done, expected = self.record.done, self.undisturbed_end
         difference = None if expected is None or done is None else loss_difference(done, expected)
         return difference if difference is not None and isfinite(difference) else None
@@ -90,9 +90,9 @@ class ElasticRun:
 
 
 def runs_of(records: Sequence[ElasticRecord]) -> list[ElasticRun]:
-    """Return the runs of one command."""
-    end = next((each.done for each in records if each.scheme is RunScheme.UNDISTURBED), None)
-    return [ElasticRun(each, None if each.scheme is RunScheme.UNDISTURBED else end) for each in records]
+    """Of one command."""
+    end = next((record.done for record in records if record.scheme is RunScheme.UNDISTURBED), None)
+    return [ElasticRun(record, None if record.scheme is RunScheme.UNDISTURBED else end) for record in records]
 
 
 def _part_s(part: OutagePart, outage: Outage) -> float | None:
@@ -124,11 +124,10 @@ OUTAGE_COLUMNS = (
     Column("steps/s\nbefore", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),
     Column("steps/s\nafter", lambda outage: outage.steps_per_s_after, key="steps_per_s_after"),
 )
-"""The tables of runs and of outages, on a terminal, in JSON and on a page. Times are in seconds."""
+"""On a terminal, in JSON and on a page. Times are in seconds."""
 
 
 def outages_in_words(run: ElasticRun) -> Iterator[str]:
-    """Yield a sentence for each outage."""
     for outage in run.outages:
         if outage.span is None:
             yield f"{_fault(outage)}: the run did not catch up."
@@ -140,7 +139,6 @@ def outages_in_words(run: ElasticRun) -> Iterator[str]:
 
 
 def elastic_text(records: Sequence[ElasticRecord]) -> Group:
-    """Return the tables, the reasons of failures and a legend."""
     runs, settings = runs_of(records), records[0].settings
     title = (
         f"{settings.workload}, batch {settings.batch}, {settings.dtype}, {settings.ranks} ranks, "
@@ -157,7 +155,7 @@ def elastic_text(records: Sequence[ElasticRecord]) -> Group:
 
 
 def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
-    """Return the same as one JSON object. Times are in seconds."""
+    """Times are in seconds."""
     return {"schema": SCHEMA, "runs": [_run_json(run) for run in runs_of(records)]}
 
 

@@ -1,13 +1,13 @@
 """Texts and tables in GitHub's markdown, in which a text from outside is only text."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dpbench.report.table import Table
 from dpbench.text.outside import one_line
 
 MAX_CHARACTERS = 65_536
-"""The longest issue or comment that GitHub accepts; for longer ones it returns status 422."""
+"""The longest issue or comment that GitHub accepts."""
 
 _MAX_TEXT = 300
 _NO_WIDTH = "\u200b"
@@ -26,10 +26,7 @@ _INDENT = "&emsp;"
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """Yield the lines of a table, with its title if it has one.
-
-    The first cell of a row is code if it can be, and keeps its indent.
-    """
+    """The first cell of a row is code if it can be, and keeps its indent."""
     marks = [":--" if column.is_text or place < table.keys else "--:" for place, column in enumerate(table.columns)]
     yield from (f"#### {escaped(table.title)}", "") if table.title else ()
     yield _row(_inert(column.header) for column in table.columns)
@@ -49,9 +46,11 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def items(lines: Sequence[str], most: int) -> Iterator[str]:
-    """Yield a list of the first `most` lines, escaped, and how many more there are."""
-    yield from (f"- {escaped(line)}" for line in lines[:most])
+def items(lines: Sequence[str], most: int, details: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
+    """A list of the first `most` lines, with the `details` of a line below it."""
+    for line in lines[:most]:
+        yield f"- {escaped(line)}"
+        yield from (f"  - {escaped(detail)}" for detail in (details or {}).get(line, ()))
     if len(lines) > most:
         yield f"- ... and {len(lines) - most:,} more"
     if lines:
@@ -59,12 +58,12 @@ def items(lines: Sequence[str], most: int) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Return the text as one line in which GitHub finds no construct, also at the beginning of a line.
+    """As one line in which GitHub finds no construct, also at the beginning of a line.
 
-    It then has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Marks get a backslash.
-    ``<`` and ``&`` are references, because backslashes do nothing inside of HTML, and ``$`` because they do nothing for
-    mathematics. GitHub searches for mentions, issues and emoji later, in the rendered text, and again in the plain text
-    of replies by mail. Only a zero-width space prevents these (dependabot/dependabot-core, pull request 3157).
+    It has no markdown, HTML, link, emoji, mention of a person, or command to a runner. Marks get a backslash. ``<`` and
+    ``&`` are references, because backslashes do nothing inside of HTML, and ``$`` because they do nothing for
+    mathematics. GitHub searches for mentions, issues and emoji again in the plain text of replies by mail. Only a
+    zero-width space prevents these (dependabot/dependabot-core, pull request 3157).
     """
     return _LEADING.sub(r"\1\\", _inert(text))
 
@@ -75,11 +74,11 @@ def _inert(text: str) -> str:
 
 
 def _fits_code(name: str) -> bool:
-    """Whether a text is inert as code, where a backslash would be seen."""
-    return len(name) <= _MAX_TEXT and all(found[0] in "*_" for found in _SPECIAL.finditer(name))
+    """Whether it is inert as code, where a backslash would be seen."""
+    return len(name) <= _MAX_TEXT and all(match[0] in "*_" for match in _SPECIAL.finditer(name))
 
 
-def _replacement(found: re.Match[str]) -> str:
-    if found["split"]:
-        return f"{found[0]}{_NO_WIDTH}"
-    return _REFERENCES.get(found[0], f"\\{found[0]}")
+def _replacement(match: re.Match[str]) -> str:
+    if match["split"]:
+        return f"{match[0]}{_NO_WIDTH}"
+    return _REFERENCES.get(match[0], f"\\{match[0]}")

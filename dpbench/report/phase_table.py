@@ -35,7 +35,7 @@ class _Rank:
 
     @property
     def longest_s(self) -> float:
-        return max((each.value or 0.0 for name, each in self.phases_s.items() if name not in _OF_RANKS), default=0.0)
+        return max((figure.value or 0.0 for row, figure in self.phases_s.items() if row not in _OF_RANKS), default=0.0)
 
     def cell(self, unit_s: float, row: str) -> str | None:
         figure = self.phases_s.get(row)
@@ -45,11 +45,11 @@ class _Rank:
 
 
 def phases_parts(summaries: Mapping[str, PhaseSummary]) -> Iterator[Table | Text]:
-    """Yield the table and its notes, or nothing if no variant has a time. `summaries` is by variant.
+    """The table and its notes; nothing if no variant has a time. `summaries` is by variant.
 
     A variant with several ranks has a column for rank 0 and one for the slowest rank.
     """
-    ranks = [rank for name, each in summaries.items() for rank in _ranks(name, each)]
+    ranks = [rank for name, summary in summaries.items() for rank in _ranks(name, summary)]
     more = dict.fromkeys(row for rank in ranks for row in rank.phases_s if row not in (*_INDENTS, *_OF_RANKS))
     rows = [
         row
@@ -70,7 +70,7 @@ def _ranks(name: str, summary: PhaseSummary) -> Iterator[_Rank]:
     rank = summary.slowest_rank
     slowest_s = summary.slowest_phases_s if rank else None
     of_ranks = {"skew": summary.skew_s, "lag": None if rank is None else summary.rank_lag_s[rank]}
-    phases_s = {**summary.phases_s, **{name: each for name, each in of_ranks.items() if each is not None}}
+    phases_s = {**summary.phases_s, **{name: figure for name, figure in of_ranks.items() if figure is not None}}
     marks = {**dict.fromkeys(summary.disagreeing, " ≠"), "lag": f" (rank {rank})"}
     yield _Rank(name if slowest_s is None else f"{name} rank 0", phases_s, marks)
     if slowest_s is not None:

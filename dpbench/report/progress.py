@@ -22,9 +22,9 @@ _PATIENCE_S = 5.0
 
 @contextmanager
 def stages(console: Console) -> Iterator[Callable[..., None]]:
-    """Yield the callback for the stages of a command: each is the status on a terminal, else a line.
+    """Yield the callback for the stages of a command: the status on a terminal, else lines.
 
-    It takes the stage, and the seconds that are left if they are known. On a terminal these count down.
+    It takes the stage, and the seconds that are left if they are known.
     """
     if not console.is_terminal:
         yield lambda stage, left_s=None: _say(console, str(_Stage(stage, left_s)))
@@ -35,10 +35,7 @@ def stages(console: Console) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def waiting(console: Console, what: str) -> Iterator[None]:
-    """Show what is waited for in the block: a status on a terminal, else a line if it takes over five seconds.
-
-    If the machine was busy before, the line says so.
-    """
+    """Show what is waited for: a status on a terminal, else a line after five seconds."""
     if console.is_terminal:
         with console.status(what):
             yield
@@ -74,10 +71,10 @@ def _say(console: Console, line: str) -> None:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Yield the callback for `runner.run`.
+    """Yield the callback for a sweep's progress.
 
-    Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar.
-    In a notebook the bar is IPython's.
+    Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar. In
+    a notebook the bar is IPython's.
     """
     say = partial(_say, console)
 

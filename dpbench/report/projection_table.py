@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dpbench.projection.choice import Interval, MachineProjection, ProjectedRow, words_of
+from dpbench.projection.choice import MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
 from dpbench.stats.estimate import Estimate
@@ -24,7 +24,7 @@ _LEGEND = (
 
 
 def projections_text(machine_projections: Sequence[MachineProjection]) -> Group:
-    """Return a table for each machine, with the advice above it and the sums below it, and a legend at the end."""
+    """A table for each machine, with the advice above it and the sums below it."""
     parts: list[RenderableType] = []
     for projected in machine_projections:
         parts += [Text(projected.advice, style="bold"), Text(), _table(projected)]
@@ -35,7 +35,7 @@ def projections_text(machine_projections: Sequence[MachineProjection]) -> Group:
 
 
 def projections_json(machine_projections: Sequence[MachineProjection]) -> dict[str, Any]:
-    """Return the same as one JSON object. Times are in seconds."""
+    """Times are in seconds."""
     return {"schema": SCHEMA, "projections": [_machine_json(projected) for projected in machine_projections]}
 
 
@@ -43,7 +43,11 @@ def _table(projected: MachineProjection) -> Table:
     unit_s, unit = time_unit(row.sum.step_s for row in projected.rows)
     columns = [
         Column("variant", lambda row: folded(row.variant)),
-        Column(f"step time\n{unit}", lambda row: row.step_time_s, lambda time: _estimate(time).text(unit_s)),
+        Column(
+            f"step time\n{unit}",
+            lambda row: row.step_time_s,
+            lambda time: Estimate(time.mid, time.low, time.high).text(unit_s),
+        ),
         Column("items/s", lambda row: row.sum.batch / row.sum.step_s),
         Column("% of\nideal", lambda row: f"{100 * row.speed_up.mid / row.sum.devices:.0f}"),
         Column("bound by", lambda row: str(row.sum.bound_by)),
@@ -55,10 +59,6 @@ def _table(projected: MachineProjection) -> Table:
         f"{projected.batch // several} items on each device, {projected.math} math"
     )
     return Table(title, columns, projected.rows)
-
-
-def _estimate(time: Interval) -> Estimate:
-    return Estimate(time.mid, time.low, time.high)
 
 
 def _hidden(step: StepSum) -> float | None:

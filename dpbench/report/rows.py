@@ -1,7 +1,5 @@
 """Records as flat rows, for a spreadsheet, a data frame or another tool. Pure but for writing parquet.
 
-samples   one row for each sample
-cases     one row for each case of a run, over its rounds
 csv       text that begins like a formula is quoted by an apostrophe, so that a spreadsheet executes none
 parquet   by pyarrow
 action    customSmallerIsBetter of github-action-benchmark: a JSON array of the cases with a time
@@ -24,22 +22,20 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 class RowKind(StrEnum):
-    """What a row is."""
+    """Cases are of one run, over its rounds."""
 
     CASES = "cases"
     SAMPLES = "samples"
 
 
 class Format(StrEnum):
-    """The formats of `dpbench export`."""
-
     CSV = "csv"
     PARQUET = "parquet"
     ACTION = "action"
 
 
 def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
-    """Return the rows, in the order of the records. Units are in the names; None is what was not measured.
+    """In the order of the records. Units are in the names; None is what was not measured.
 
     A failed record has no environment. Its row has the machine, torch and commit of the other records of its run.
     """
@@ -57,7 +53,7 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
 
 
 def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
-    """Return the content of a file of these rows. Raises WrongInputError if pyarrow is wanted and missing."""
+    """A file's content. Raises WrongInputError if pyarrow is wanted and missing."""
     if form is Format.PARQUET:
         return _parquet(rows)
     return (_csv(rows) if form is Format.CSV else _action(rows)).encode()
@@ -87,7 +83,7 @@ def _case(rounds: Sequence[Record], known: Mapping[str, Environment]) -> Row:
     summary = summarise(rounds)
     step, peak = summary.step_time_s, summary.peak_rss_bytes
     return {
-        **_setting(next((each for each in rounds if each.environment), rounds[0]), known),
+        **_setting(next((record for record in rounds if record.environment), rounds[0]), known),
         "rounds": summary.rounds,
         "rounds_ok": summary.rounds_ok,
         "samples": sum(map(len, summary.step_times_s)),

@@ -1,9 +1,7 @@
-"""One table: columns over rows. Here it goes to a terminal; `markdown.py` and the page have it too.
+"""One table: columns over rows, here for a terminal. It goes on below itself if the terminal is too narrow.
 
-It goes on below itself if the terminal is too narrow for all of its columns. On a terminal with room to spare it has a
-column of bars. Output that goes to a file or a pipe has none, so that scripts read the same text at every width.
-
-Bars are a length as block characters, or as ``#`` where the terminal has only ASCII.
+A terminal with room to spare gets a column of bars. A file or a pipe gets none, so that scripts read the same text at
+every width.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +28,13 @@ _NAME_WIDTH = 20
 
 
 def shown(value: object) -> str:
-    """Return a cell's text: numbers with a point have three significant digits."""
+    """Numbers with a point have three significant digits."""
     return number(value) if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A header, which may have several lines, the value of a row, and the text of a value that is not None.
+    """A header, maybe of several lines, the value of a row, and the text of a value that is not None.
 
     `key` is the value's name in JSON. A column of texts is aligned to the left.
     """
@@ -53,20 +51,19 @@ class Column:
 
 
 def json_of(columns: Sequence[Column], row: object) -> dict[str, Any]:
-    """Return the values of a row by the keys of the columns that have one."""
     return {column.key: column.value(row) for column in columns if column.key}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar's length as a share of its column, 0 to 1, and rich's style. A share of None draws nothing."""
+    """A length as a share of its column, 0 to 1, and rich's style. A share of None draws nothing."""
 
     share: float | None
     style: str = ""
 
 
 def bar_text(share: float | None, width: int, *, ascii_only: bool) -> str:
-    """Return a bar of at most `width` characters. A share above 0 has at least the thinnest mark."""
+    """At most `width` characters. A share above 0 has at least the thinnest mark."""
     if share is None or share <= 0:
         return ""
     if ascii_only:
@@ -76,12 +73,12 @@ def bar_text(share: float | None, width: int, *, ascii_only: bool) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a variant's name; a long one has a line for each parameter."""
+    """A long name of a variant gets a line for each parameter."""
     return name if len(name) <= _NAME_WIDTH else name.replace("[", "\n[").replace(",", ",\n")
 
 
 def plain_lines(*parts: RenderableType, width: int) -> list[str]:
-    """Return what a terminal of this width shows, without colours."""
+    """What a terminal of this width shows, without colours."""
     console = Console(width=width, file=StringIO(), color_system=None, force_jupyter=False)
     with console.capture() as captured:
         console.print(Group(*parts), crop=False)
@@ -90,11 +87,10 @@ def plain_lines(*parts: RenderableType, width: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose first columns, the `keys`, begin every row, also where the others go on below.
+    """The first columns, the `keys`, begin every row, also where the others go on below.
 
-    Keys take half of the width at most; longer ones are folded. If folding the first one to `least_key` characters or
-    more makes all columns fit, it is folded. `bar` draws a row under the header `bars_header`.
-    A compact one has no rule below the header, and an empty title no line. `below` are lines below the table.
+    Keys take half of the width at most; longer ones are folded. The first one is folded to `least_key` characters or
+    more if all columns fit then. A compact table has no rule below the header. `below` are lines below the table.
     """
 
     title: str
@@ -108,8 +104,8 @@ class Table:
     below: Sequence[str] = ()
 
     def without_empty_columns(self) -> "Table":
-        """Return the table with its keys and those columns that have a value."""
-        kept = [each for each in self.columns[self.keys :] if any(each.cell(row) != NONE for row in self.rows)]
+        """Keys stay."""
+        kept = [column for column in self.columns[self.keys :] if any(column.cell(row) != NONE for row in self.rows)]
         return replace(self, columns=[*self.columns[: self.keys], *kept])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -156,9 +152,9 @@ class Table:
             yield part
 
     def _width(self, columns: Sequence[Column], width: int) -> int:
-        """Return how wide a table with these columns is in a terminal of this width."""
+        """How wide a table with these columns is in a terminal of this width."""
         widths = [*self._key_widths(width), *map(self._column_width, columns)]
-        return sum(each + _BETWEEN for each in widths) + 2 * _EDGE
+        return sum(widths) + _BETWEEN * len(widths) + 2 * _EDGE
 
     def _column_width(self, column: Column) -> int:
         texts = (column.header, *map(column.cell, self.rows))
@@ -169,6 +165,6 @@ class Table:
         first = min(first, max(8, width // 2 - sum(others)))
         if self.least_key is not None:
             rest = [first, *others, *map(self._column_width, self.columns[self.keys :])]
-            over = sum(each + _BETWEEN for each in rest) + 2 * _EDGE - width
+            over = sum(rest) + _BETWEEN * len(rest) + 2 * _EDGE - width
             first -= over if 0 < over <= first - self.least_key else 0
         return [first, *others]

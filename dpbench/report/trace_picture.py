@@ -1,4 +1,4 @@
-"""A trace as one SVG: variants below each other on one time axis. It runs nothing, and loads nothing.
+"""A trace as one SVG: variants below each other on one time axis.
 
     tuned: 26.9 ms
     main thread          |====|  |==|
@@ -46,7 +46,7 @@ _HATCH = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A bar from `x` on, `width` wide, in pixels. It stands for `spans` spans, of which `text` names the first."""
+    """A bar in pixels. It stands for `spans` spans, of which `text` names the first."""
 
     kind: str
     x: float
@@ -56,7 +56,7 @@ class Drawn:
 
 
 def bars_of(timeline: Timeline, pixels: float) -> dict[Row, list[Drawn]]:
-    """Return the bars of each row, if a second or unit is so many pixels wide. Waits are first, the path is last."""
+    """By row, if a second or unit is so many pixels wide. Waits are first, the path is last."""
 
     def drawn(kind: str, timed: Span | Wait, text: str) -> tuple[Row, Drawn]:
         return timed.row, Drawn(kind, timed.start * pixels, (timed.finish - timed.start) * pixels, text)
@@ -75,7 +75,7 @@ def bars_of(timeline: Timeline, pixels: float) -> dict[Row, list[Drawn]]:
 
 
 def kind_of(span: Span) -> str:
-    """Return what a span's colour stands for: what it moves, its phase, or ``host`` with its phase."""
+    """What a span's colour stands for: what it moves, its phase, or ``host`` with its phase."""
     if span.doing is Doing.MOVE:
         return span.moved or Moved.BYTES
     if span.phase not in list(Phase):
@@ -89,7 +89,7 @@ def _what(span: Span) -> str:
 
 
 def _joined(bars: Iterable[Drawn]) -> list[Drawn]:
-    """Return a bar for each run of bars of one kind. They are sorted by their begin."""
+    """One bar for bars of one kind; they are sorted by their begin."""
     joined: list[Drawn] = []
     for bar in bars:
         last = joined[-1] if joined else None
@@ -101,7 +101,7 @@ def _joined(bars: Iterable[Drawn]) -> list[Drawn]:
 
 
 def svg(trace: Trace) -> str:
-    """Return the picture as a document of its own."""
+    """A document of its own."""
     body = _Body(trace)
     size = f'viewBox="0 0 {WIDTH} {body.y}" width="{WIDTH}" height="{body.y}"'
     described = [
@@ -174,7 +174,7 @@ class _Body:
         self._axis(top, behind)
 
     def _axis(self, top: int, behind: int) -> None:
-        """Draw the axis below the rows, and its lines behind them: in front of the part at this place."""
+        """Below the rows, with lines behind them: in front of the part at this place."""
         step = round_step(self._longest / self._unit / _TICKS)
         bottom = self.y + 2
         for tick in range(int(self._longest / self._unit / step + 1e-9) + 1):
@@ -193,7 +193,7 @@ def _rect(bar: Drawn, y: int) -> str:
 
 
 def round_step(least: float) -> float:
-    """Return the smallest of 1, 2 or 5 times a power of ten that is at least this."""
+    """The smallest of 1, 2 or 5 times a power of ten that is at least this."""
     power = 10.0 ** floor(log10(least))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
@@ -207,7 +207,7 @@ def _text(text: str) -> str:
 
 
 def style() -> str:
-    """Return the rules of the picture in the page's colours: light, and dark for a reader who prefers it.
+    """The rules of the picture in the page's colours, light and dark.
 
     Colours are literal, because many programs other than browsers draw `var()` black. Every rule is of the picture
     alone, because a page may have the picture inside.
@@ -218,6 +218,5 @@ def style() -> str:
 
 
 def _coloured(rules: str, page: str) -> str:
-    """Return the rules with the colours that a part of the page's style defines."""
     colours = dict(re.findall(r"--(\w+): (#\w+)", page))
     return re.sub(r"var\(--(\w+)\)", lambda name: colours[name[1]], rules)

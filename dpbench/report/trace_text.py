@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from dpbench.text.quantities import number, time_unit
+from dpbench.text.quantities import duration, plural
 from dpbench.trace.critical import idle_shares, overlapped_share, parts_of_path, path_in_words
 from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
 
@@ -21,7 +21,6 @@ _SOURCES = {
 
 
 def trace_text(trace: Trace) -> Group:
-    """Return what the picture says, for a terminal."""
     lines = [Text(trace.title, style="bold"), Text(source_words(trace.source))]
     for variant in trace.variants:
         heading, *others = words(variant, trace.source)
@@ -30,12 +29,11 @@ def trace_text(trace: Trace) -> Group:
 
 
 def source_words(source: Source) -> str:
-    """Return what the times are, and what counts as idle."""
     return f"{_SOURCES[source]} A device is idle while it computes nothing."
 
 
 def words(variant: VariantTrace, source: Source) -> list[str]:
-    """Return the step time, shares, the critical path and the notes; or the reason why there is no timeline."""
+    """The step time, shares, the critical path and the notes; or the reason why there is no timeline."""
     timeline, shown = variant.timeline, partial(shown_time, source)
     if timeline is None:
         return [f"{variant.variant}: {variant.reason}"]
@@ -56,15 +54,11 @@ def _shares(timeline: Timeline) -> Iterator[str]:
 
 
 def shown_time(source: Source, time: float) -> str:
-    """Return seconds or units as a text."""
-    if source is Source.SIMULATED:
-        return f"{time:,.0f} unit{'' if round(time) == 1 else 's'}"
-    unit, name = time_unit([time])
-    return f"{number(time / unit)} {name}"
+    return plural(round(time), "unit") if source is Source.SIMULATED else duration(time)
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:
-    """Return the same as one JSON object. Times are in seconds, or in units if the source is simulated."""
+    """Times are in seconds, or in units if the source is simulated."""
     return {
         "schema": SCHEMA,
         "source": str(trace.source),

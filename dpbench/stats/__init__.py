@@ -1,4 +1,1 @@
-"""Student's t, order statistics, shares, estimates over rounds, lasting steps.
-
-Nothing else in dpbench has formulas.
-"""
+"""The formulas of dpbench: Student's t, order statistics, shares, lasting steps."""

@@ -1,16 +1,11 @@
 """Estimates over rounds: step times and their ratios, with 95 % intervals.
 
-Processes of identical code differ more than the samples in one of them, so the round, one process, is the unit of the
-statistics:
+Processes of identical code differ more than the samples in one of them, so the round, one process, is the unit. It
+counts by the median of its samples. The value is the median over rounds. The interval is Student's t on the logarithms
+of the round medians, for a ratio Welch's.
 
-- A round counts by the median of its samples. Samples of several rounds are never pooled: a pool would take five
-  processes for hundreds of independent samples.
-- The value is the median over rounds.
-- The interval is Student's t on the logarithms of the round medians. For a ratio it is Welch's, because the two cases
-  can have different numbers of rounds.
-
-Measured on 4,000 simulated comparisons of two identical cases, 30 samples a round with 5 % noise and one spike in ten,
-rounds log-normal with standard deviation s. The table has the percentage of the ratio's intervals that contain 1.
+The percentage of a ratio's intervals that contain 1, of 4,000 simulated comparisons of two identical cases: 30 samples
+a round with 5 % noise and one spike in ten, rounds log-normal with standard deviation s.
 
     rounds   s = 5 %   10 %   20 %   10 %, one round in ten 1.5 times slower   10 %, the same drift in both again
          2      97.8   97.4   97.5
@@ -18,8 +13,8 @@ rounds log-normal with standard deviation s. The table has the percentage of the
          5      95.8   95.2   95.6                                      96.6                                 98.9
         10      95.1   95.1   95.0
 
-A percentile bootstrap over rounds covers as much, 96.3 % at 5 rounds and s = 10 %, with intervals a tenth wider.
-Student's t on ratios of paired rounds covers as much too; it is narrower only if both cases share a drift.
+A percentile bootstrap over rounds covers as much, with intervals a tenth wider. Student's t on ratios of paired rounds
+is narrower only if both cases share a drift.
 """
 
 from collections.abc import Sequence
@@ -46,16 +41,13 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 
 def t95_from_table(degrees: float) -> float:
-    """The quantile at 97.5 % for 1 degree of freedom or more, the factor of a two-sided 95 % interval, without scipy.
-
-    Between the table's entries it is at most 3 % too large.
-    """
+    """The factor of a two-sided 95 % interval for 1 degree of freedom or more, without scipy; at most 3 % too large."""
     inverse = [1 / known for known in reversed(_DEGREES)]
     return float(np.exp(np.interp(1 / degrees, inverse, np.log(_QUANTILES[::-1]))))
 
 
 def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
-    """The standard error of the mean of n values, two or more, with n - 1 degrees of freedom."""
+    """Of the mean of n values, two or more, with n - 1 degrees of freedom."""
     return float(np.std(values, ddof=1)) / sqrt(len(values))
 
 
@@ -91,20 +83,20 @@ class Estimate:
         return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
 
     def text(self, unit: float = 1.0) -> str:
-        """Text such as ``1.23 [1.20, 1.31]``, or only the value without an interval."""
+        """Such as ``1.23 [1.20, 1.31]``; only the value without an interval."""
         digits = decimals(self.value / unit)
         value, *ends = (f"{x / unit:,.{digits}f}" for x in (self.value, self.low, self.high) if x is not None)
         return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def median_of_rounds(rounds: Rounds) -> Estimate:
-    """The step time in seconds; raise ValueError as `log_medians` does."""
+    """In seconds. Raise ValueError as `log_medians` does."""
     logs = log_medians(rounds)
     return _estimate(float(np.median(logs)), float(logs.mean()), *_spread(logs))
 
 
 def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
-    """The step time as a multiple of the reference's; raise ValueError as `log_medians` does."""
+    """Raise ValueError as `log_medians` does."""
     logs, others = log_medians(times), log_medians(reference)
     value = float(np.median(logs) - np.median(others))
     centre = float(logs.mean() - others.mean())
@@ -134,9 +126,8 @@ def _spread(logs: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _estimate(value: float, centre: float, error: float, degrees: float) -> Estimate:
-    """The estimate of a value and an interval as logarithms.
-
-    One slow round can put the median outside the interval around the mean, which is then widened.
+    """From logarithms. One slow round can put the median outside the interval around the mean, which is then
+    widened.
     """
     if degrees == 0:
         return Estimate(float(np.exp(value)), None, None)
@@ -146,13 +137,11 @@ def _estimate(value: float, centre: float, error: float, degrees: float) -> Esti
 
 
 def ratio_of_estimates(head: Estimate, base: Estimate) -> Estimate:
-    """Head's value over base's, above 0, with a 95 % interval, unless one of the two has none or an end not above 0.
+    """Without an interval if one of the two has none, or an end not above 0.
 
     On logarithms, half-widths are root sums of squares of the two intervals' half-widths: the two are taken as
-    independent. A value outside of its own interval widens that.
-
-    Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and standard
-    deviation".
+    independent. Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and
+    standard deviation".
     """
     value = head.value / base.value
     of_head, of_base = log_distances(head), log_distances(base)

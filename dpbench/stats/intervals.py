@@ -1,15 +1,11 @@
 """Intervals of a median, from order statistics, and of a share that was counted.
 
-The ends of a median's interval are two of the samples, equally far from the middle of the sorted samples. For `n`
-independent samples and 95 % the distance is `1.96 * sqrt(n) / 2` ranks.
+The ends of a median's interval are two samples, equally far from the middle of the sorted ones. For `n` independent
+samples and 95 % the distance is `1.96 * sqrt(n) / 2` ranks.
 
-Steps of one process are like their neighbours: the clock rises, or another process comes and goes. The plain interval
-is then too narrow, and that of autocorrelated samples is wider:
-
-- Each sample is replaced by its sign: above the median, or not.
-- The samples are cut into ten batches of neighbours. The variance of the batches' means, times the batch size, is 1/4
-  if samples are independent. It grows with the autocorrelation.
-- Ten batches have nine degrees of freedom, so the factor is Student's 2.26 and not 1.96.
+Steps of one process are like their neighbours, and then the plain interval is too narrow. So each sample is replaced by
+its sign, above the median or not, and the samples are cut into ten batches of neighbours. The variance of the batches'
+means, times the batch size, is 1/4 if samples are independent, and grows with the autocorrelation.
 
 `dpbench.measure.stopping` has a table of how many such intervals contain the true median.
 """
@@ -32,26 +28,20 @@ _INDEPENDENT = 0.25  # the variance of a fair coin
 
 
 class MedianInterval(NamedTuple):
-    """The median, and its interval, whose ends are two samples."""
-
     low: float
     median: float
     high: float
 
 
 def interval_of_median(samples: Sequence[float], z: float = Z95) -> MedianInterval:
-    """The median of independent samples and its interval.
-
-    `z` sets the confidence: the share of a normal distribution within `z` standard deviations, `Z95` for 95 %. Even the
-    ends of fewer than six samples contain the median less than 95 times in 100.
-    """
+    """For independent samples. Even the ends of fewer than six contain the median less than 95 times in 100."""
     ordered = sorted(samples)
     low, high = _ranks(len(ordered), z * sqrt(len(ordered)) / 2)
     return MedianInterval(ordered[low], median(ordered), ordered[high])
 
 
 def interval_of_autocorrelated_median(samples: NDArray[np.float64]) -> MedianInterval:
-    """The median and its 95 % interval, from 20 samples or more in their order in time: shape (n,)."""
+    """At 95 %, from 20 samples or more in their order in time: shape (n,)."""
     n = len(samples)
     middle = float(np.median(samples))
     batch = n // _BATCHES
@@ -68,13 +58,10 @@ def _ranks(count: int, distance: float) -> tuple[int, int]:
     return max(0, floor(middle - distance)), min(count - 1, ceil(middle + distance))
 
 
-def clopper_pearson(found: int, of: int) -> tuple[float, float]:
-    """The two-sided 95 % interval of a share, 0 to 1, after `found` hits in `of` trials.
-
-    It is exact (Clopper and Pearson 1934). Imports scipy.
-    """
+def clopper_pearson(hits: int, of: int) -> tuple[float, float]:
+    """The exact two-sided 95 % interval of a share, 0 to 1. Imports scipy."""
     from scipy.special import betaincinv
 
-    low = 0.0 if found == 0 else float(betaincinv(found, of - found + 1, 0.025))
-    high = 1.0 if found == of else float(betaincinv(found + 1, of - found, 0.975))
+    low = 0.0 if hits == 0 else float(betaincinv(hits, of - hits + 1, 0.025))
+    high = 1.0 if hits == of else float(betaincinv(hits + 1, of - hits, 0.975))
     return low, high

@@ -2,11 +2,10 @@
 
 A piecewise constant function is fitted whose jumps cost a penalty; upward jumps that no later jump undoes count. The
 penalty is that of asv's `solve_potts_approx`: three times the mean deviation, times log n. The deviation here is that
-of the noise, from the differences between neighbours. asv's own `detect_steps` takes the deviation around one level,
-and allows for correlated noise. Both hide a slow drift. Of 300 series that grow by 1 % a commit for 12 commits, with
-0.3 % of noise, `detect_steps` finds a step in none, this function in all.
+of the noise, from the differences between neighbours. asv's own `detect_steps` takes that around one level, which hides
+a slow drift. Of 300 series that grow by 1 % a commit for 12 commits, with 0.3 % of noise, it finds a step in none.
 
-A level needs at least three commits, so an outlier is no step; the gate judges the last two.
+A level needs at least three commits, so an outlier is no step.
 
 The share of 300 simulated series in which a drift is found, in percent; threshold 3 %, log-normal noise with standard
 deviation s. "Spikes": one point in twenty is 10 % too slow. "Blocks": four neighbours share a disturbance of s.
@@ -17,8 +16,8 @@ deviation s. "Spikes": one point in twenty is 10 % too slow. "Blocks": four neig
        2 %               0.0   0.3   0.0   0.0          0.0         43.7        79.3          94.3                76.3
        3 %               0.3   0.3   0.0   0.0          0.0                     49.3          57.3                36.0
 
-0 of 300 is below 1.2 % with 97.5 % confidence. A machine that is slower on some days makes blocks. If those days differ
-by more than a third of the threshold, read its drifts as hints.
+A machine that is slower on some days makes blocks. If those days differ by more than a third of the threshold, read its
+drifts as hints.
 """
 
 from collections.abc import Sequence
@@ -42,8 +41,7 @@ _MEDIAN_DEVIATION = 0.6745
 def lasting_steps(times_s: Sequence[float], threshold: float) -> list[tuple[int, float, float]]:
     """The first point of each lasting step up by more than the threshold, and the levels before and after it.
 
-    The level after it lasts until the next step. The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no
-    step. Raise GateError without asv.
+    The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no step. Raise GateError without asv.
     """
     left_out = max(0, len(times_s) - MOST_POINTS)
     newest_s = list(times_s[left_out:])
@@ -75,7 +73,5 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
 
 
 def _noise_s(times_s: list[float]) -> float:
-    """The mean deviation, from the median difference of neighbours: few have a step between them, so a drift does not
-    raise it.
-    """
+    """The mean deviation, from the median difference of neighbours, which a drift does not raise."""
     return _MEAN_DEVIATION * float(np.median(np.abs(np.diff(times_s)))) / _MEDIAN_DEVIATION / sqrt(2)

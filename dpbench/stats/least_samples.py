@@ -22,12 +22,11 @@ def least_seconds(devices: Sequence[str]) -> float:
 
 
 def least_count(samples_s: Sequence[float]) -> int:
-    """The least number: fewer if even the fastest sample is long, as a stall is not."""
+    """Fewer if even the fastest sample is long, as a stall is not."""
     return LEAST_LONG_SAMPLES if min(samples_s) > LONG_SAMPLE_S else LEAST_SAMPLES
 
 
 def are_enough(samples_s: Sequence[float], least_s: float) -> bool:
-    """Whether the samples are enough in number, and long enough together."""
     return sum(samples_s) >= least_s and len(samples_s) >= least_count(samples_s)
 
 

@@ -1,9 +1,7 @@
 """Files that survive a crash: a replaced file holds the old text or the new one.
 
-A file of lines is complete up to its last newline, and readers ignore the rest. A line is one synced write; an
-unfinished one is cut off at once, or by the next write after a crash.
-
-A file that does not begin with a schema of dpbench is never written to.
+A file of lines is complete up to its last newline. An unfinished line is cut off at once, or by the next write after a
+crash. A file that does not begin with a schema of dpbench is never written to.
 """
 
 import errno
@@ -17,7 +15,7 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write text as `replace_bytes` does."""
+    """As `replace_bytes`."""
     replace_bytes(path, text.encode())
 
 
@@ -48,7 +46,7 @@ _BEGINNING = b'{"schema":'
 
 
 def open_locked(path: Path) -> int:
-    """Return the descriptor of a file, made if needed, whose closing releases the lock.
+    """Return the descriptor of a file, made if needed; closing it releases the lock.
 
     A link is not followed, so that no file outside the folder is written. Raise OSError, and BlockingIOError if another
     process has the lock.
@@ -90,10 +88,7 @@ def append_line(fd: int, line: bytes, what: str) -> None:
 
 
 def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> None:
-    """Append as `append_line` does, in a file whose folder is made if needed.
-
-    Wait up to `patience_s` for another writer; raise OSError.
-    """
+    """As `append_line`, with the folder made if needed. Wait up to `patience_s` for another writer; raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + patience_s
     while True:
@@ -111,7 +106,7 @@ def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> 
 
 
 def reason_of(error: OSError) -> str:
-    """Why a file of lines could not be opened or appended to, in a few words."""
+    """Why a file of lines could not be opened or appended to."""
     if isinstance(error, BlockingIOError):
         return "another process is writing it; allowed: one writer"
     if error.errno == errno.ELOOP:

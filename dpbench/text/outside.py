@@ -1,7 +1,7 @@
 """Only regular files of bounded size are read, and no text commands a terminal.
 
-A file, a commit's subject or a factory's exception may hold characters that move a terminal's cursor or set its title.
-`printable` and `one_line` are the only ways to a terminal.
+A commit's subject or an exception may hold characters that move a terminal's cursor. `printable` and `one_line` are the
+only ways to a terminal.
 """
 
 import errno
@@ -30,12 +30,11 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text as one line of printable characters."""
     return " ".join(printable(text).split())
 
 
 def shortened(text: str, letters: int = 600) -> str:
-    """The text as one line, with an ellipsis for what has no room."""
+    """As one line, with an ellipsis for what has no room."""
     line = one_line(text)
     return line if len(line) <= letters else f"{line[:letters]}…"
 
@@ -49,12 +48,12 @@ def open_input(path: Path, most_bytes: int = MOST_LINES_BYTES) -> BinaryIO:
     """Raise OSError for a file that cannot be read, is not regular, or is larger than `most_bytes`."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for a writer
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            is_folder = stat.S_ISDIR(found.st_mode)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            is_folder = stat.S_ISDIR(status.st_mode)
             reason = os.strerror(errno.EISDIR) if is_folder else "not a regular file"
             raise OSError(errno.EISDIR if is_folder else errno.EINVAL, reason, str(path))
-        if found.st_size > most_bytes:
+        if status.st_size > most_bytes:
             raise OSError(errno.EFBIG, f"larger than {most_bytes >> 20} MiB", str(path))
     except OSError:
         os.close(fd)

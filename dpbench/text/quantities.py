@@ -19,9 +19,7 @@ _DIGITS = 3
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, above 0 and at most 168 hours: a system call waits for at most 2**31 - 1 ms, 24 days. Raise ValueError
-    for any other value.
-    """
+    """Seconds, at most 168 hours: a system call waits for at most 2**31 - 1 ms, 24 days. Raise ValueError."""
     seconds: int | float = math.nan
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
@@ -34,7 +32,7 @@ def parse_duration(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes, from 1 to what fits into 64 bits; raise ValueError for any other text."""
+    """From 1 to what fits into 64 bits; raise ValueError for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size_bytes = int(match["number"]) * _BYTES[match["unit"]] if match else 0
     if not 1 <= size_bytes <= _MOST_BYTES:
@@ -42,8 +40,13 @@ def parse_bytes(text: str) -> int:
     return size_bytes
 
 
+def plural(count: int, noun: str) -> str:
+    """Such as ``1 case`` or ``1,200 cases``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def time_left(seconds: float) -> str:
-    """The seconds as ``minutes:seconds``."""
+    """As ``minutes:seconds``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
@@ -55,7 +58,7 @@ def time_unit(times_s: Iterable[float]) -> tuple[float, str]:
 
 
 def byte_unit(sizes: Iterable[float]) -> tuple[float, str]:
-    """The largest unit, in bytes and by name, in which the smallest size above 0 is at least 1."""
+    """As `time_unit`, for the smallest size above 0."""
     smallest = min((size for size in sizes if size > 0), default=1.0)
     return next((unit for unit in _BYTE_UNITS if smallest >= unit[0]), _BYTE_UNITS[-1])
 
@@ -71,6 +74,6 @@ def decimals(value: float) -> int:
 
 
 def duration(seconds: float) -> str:
-    """A time with its unit, such as ``27.6 ms``."""
+    """Such as ``27.6 ms``."""
     unit_s, unit = time_unit([seconds])
     return f"{number(seconds / unit_s)} {unit}"

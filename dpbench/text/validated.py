@@ -1,4 +1,4 @@
-"""What is read is validated: the base of its models, the bounds of its numbers, and the line that says what is wrong.
+"""The base of models that are read, the bounds of their numbers, and the line that says what is wrong.
 
 The bounds are wide enough for any machine, and narrow enough to multiply a few values.
 """
@@ -20,7 +20,7 @@ _YEARS = range(1970, 3000)
 
 
 class Frozen(BaseModel):
-    """The base of all that is read or sent: not to be changed, without unknown fields."""
+    """The base of all that is read or sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -80,7 +80,7 @@ def validated(model: type[Model], fields: Mapping[str, Any], place: Callable[[st
 def explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     """The first wrong key and what is wrong with it.
 
-    The field's `description` says what is allowed, and its `examples` are the names for suggestions.
+    A field's `description` says what is allowed, its `examples` are names for suggestions.
     """
     first = error.errors()[0]
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
@@ -100,7 +100,7 @@ def _shown(value: object) -> str:
 
 
 def what_is_wrong(error: ValidationError) -> str:
-    """The first wrong field, what it should be, and its value, in one line."""
+    """In one line."""
     first = error.errors()[0]
     place = "".join(f"{part}." for part in first["loc"] if part != "[key]").removesuffix(".")
     reason = "missing" if first["type"] == "missing" else first["msg"].removeprefix("Value error, ")

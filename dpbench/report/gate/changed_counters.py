@@ -13,6 +13,7 @@ from math import inf
 from dpbench.gate.judgement import Blame, Cause, CounterChange, Judgement, State
 from dpbench.gate.words import STATES, change_of
 from dpbench.text.outside import one_line
+from dpbench.text.quantities import plural
 
 _MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 4, 4, 3
 _LONGEST_TEXT = 60
@@ -38,7 +39,7 @@ class CounterGroup:
 
 
 def counter_groups(judgement: Judgement) -> list[CounterGroup]:
-    """Return the groups: worse ones by their place in the code, worse ones without a place, then all others.
+    """Worse ones by their place in the code, worse ones without a place, then all others.
 
     A counter is in the group of each place that made it grow.
     """
@@ -67,7 +68,7 @@ def _group(
         by_name[change.counter].append(change)
     numbers = [_numbers(same, len(cases)) for same in by_name.values()]
     other = "other " if is_worse and has_places and not place else ""
-    number = f"{len(changes):,} {other}counter{'' if len(changes) == 1 else 's'}"
+    number = plural(len(changes), f"{other}counter")
     where = cases[0] if len(cases) == 1 else f"{len(cases):,} cases"
     line = f"{place}{number} {state} in {where}: {_first(numbers, _MOST_COUNTERS, ', ')}"
     details = list(code[:_MOST_CODE]) if place else []
@@ -83,7 +84,7 @@ def _first(texts: Sequence[str], most: int, between: str) -> str:
 
 def _numbers(changes: Sequence[CounterChange], cases: int) -> str:
     """``forward.operators 120 -> 126 in 4 cases``, with the numbers of the worst case."""
-    where = "" if len(changes) == cases else f" in {len(changes):,} case{'' if len(changes) == 1 else 's'}"
+    where = "" if len(changes) == cases else f" in {plural(len(changes), 'case')}"
     return f"{change_of(changes[0])}{where}"
 
 
@@ -96,7 +97,6 @@ def _text(cause: Cause) -> str:
 
 
 def cause_lines(blame: Blame) -> Iterator[str]:
-    """Yield a line for each cause of one worse counter, and one for those that are left out."""
     for cause in blame.causes:
         numbers = f"{cause.head - cause.base:+,} ({cause.base:,} -> {cause.head:,})"
         yield one_line(f"{numbers} {cause.what}, {_place(cause)}{_text(cause)}")
@@ -105,7 +105,7 @@ def cause_lines(blame: Blame) -> Iterator[str]:
 
 
 def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
-    """Sort worse counters first: the worst of each benchmark, then the second worst of each."""
+    """The worst of each benchmark, then the second worst of each."""
     by_benchmark: dict[str, list[CounterChange]] = defaultdict(list)
     for change in sorted(changes, key=_badness, reverse=True):
         by_benchmark[change.benchmark].append(change)
@@ -119,6 +119,6 @@ def worst_first(changes: Iterable[CounterChange]) -> list[CounterChange]:
 
 
 def _badness(change: CounterChange) -> tuple[int, float]:
-    """Return how bad the change is, and its growth as a share."""
+    """How bad the change is, and its growth as a share."""
     is_new_or_gone = change.base is None or change.head is None
     return _BADNESS.get(change.state, 1), inf if is_new_or_gone else abs(change.more) / max(abs(change.base or 0), 1)

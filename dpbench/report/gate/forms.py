@@ -1,14 +1,11 @@
-"""A gate's judgement on a terminal, as a comment on GitHub, and as JSON.
-
-The terminal has 80 columns or more. The comment is one on a pull request, or the summary of a step. The JSON is
-an object with the exit code.
+"""A gate's judgement on a terminal of 80 columns or more, as a comment on GitHub, and as JSON.
 
 SCHEMA history
     1  first.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,7 +43,7 @@ _LEGEND = (
 
 
 def gate_text(judgement: Judgement) -> RenderableType:
-    """Return the verdict, what moved in each tier, and how reliable the verdict is."""
+    """The verdict, what moved in each tier, and how reliable the verdict is."""
     parts: list[RenderableType] = [
         _text(headline(judgement), _STYLES.get(judgement.verdict, "bold red")),
         _text(f"base {revision(judgement.base)}"),
@@ -65,7 +62,7 @@ def gate_text(judgement: Judgement) -> RenderableType:
 
 
 def _measured(judgement: Judgement) -> list[TimeJudgement]:
-    """Return the rows of times: benchmarks that moved and were measured."""
+    """Benchmarks that moved and were measured."""
     return [time for time in moved(judgement) if time.decisive]
 
 
@@ -74,7 +71,7 @@ _Finding = tuple[str, tuple[str, ...]]
 
 
 def _findings(judgement: Judgement) -> Iterator[_Finding]:
-    """Yield what moved besides the rows of `times_table`."""
+    """What moved besides the rows of `times_table`."""
     for line in (*reasons(judgement), *others(judgement)):
         yield line, ()
     for group in counter_groups(judgement):
@@ -87,7 +84,7 @@ def _findings(judgement: Judgement) -> Iterator[_Finding]:
 
 
 def _obeyed_by_none(table: Table) -> Table:
-    """Return the table with cells in which GitHub's runner finds no command, also where a narrow one folds them."""
+    """The table with cells in which GitHub's runner finds no command, also where a narrow one folds them."""
 
     def safe(column: Column, row: object) -> str:
         cell = _split(column.cell(row))
@@ -98,7 +95,7 @@ def _obeyed_by_none(table: Table) -> Table:
 
 
 def _text(line: str, style: str = "") -> Text:
-    """Return a line. One with ``::`` is not folded: no word of it can begin a line, and node ids can be copied."""
+    """A line with ``::`` is not folded: no word of it can begin a line, and node ids can be copied."""
     return Text(_split(line), style=style, overflow="ignore" if "::" in line else None)
 
 
@@ -108,11 +105,10 @@ _COMMAND = re.compile(r"(?<!\S)::")
 
 
 def _split(line: str) -> str:
-    """Return a text in which GitHub's runner finds no command.
+    """A text in which GitHub's runner finds no command.
 
-    The runner obeys ``::`` at the beginning of a line and ``##[`` anywhere. Both are split by a space, the former where
-    it begins a word.
-    Source: actions/runner, src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
+    The runner obeys ``::`` at the beginning of a line and ``##[`` anywhere. Source: actions/runner,
+    src/Runner.Common/ActionCommand.cs, TryParseV2 and TryParse.
     """
     return _COMMAND.sub(": :", line).replace("##[", "## [")
 
@@ -126,7 +122,7 @@ _MOST_LINES, _ROWS_ABOVE, _COLUMNS_ABOVE = 15, 3, 6
 
 
 def gate_markdown(judgement: Judgement) -> str:
-    """Return a comment with as many rows and lines as fit; `gate_json` has all of them."""
+    """A comment with as many rows and lines as fit; `gate_json` has all of them."""
     texts = ["\n".join(_lines(judgement, most)) + "\n" for most in _ROWS]
     return next((text for text in texts if len(text) <= MAX_CHARACTERS), texts[-1])
 
@@ -150,21 +146,10 @@ def _lines(judgement: Judgement, most: int) -> Iterator[str]:
     if judgement.counters:
         yield from markdown_table(counters_table(judgement, most))
     folded = [finding for place, finding in enumerate(findings) if finding[1] or place >= room]
-    yield from _nested(folded, most)
+    yield from items([line for line, _ in folded], most, dict(folded))
     notes = [*reliability(judgement), *judgement.notes, circumstances(judgement)]
     yield from items(notes, most)
     yield "</details>"
-
-
-def _nested(findings: Sequence[_Finding], most: int) -> Iterator[str]:
-    """Yield findings with their details as a list of lists."""
-    for line, details in findings[:most]:
-        yield f"- {escaped(line)}"
-        yield from (f"  - {escaped(detail)}" for detail in details)
-    if len(findings) > most:
-        yield f"- ... and {len(findings) - most:,} more"
-    if findings:
-        yield ""
 
 
 SCHEMA = 1
@@ -172,10 +157,7 @@ EXIT_CODES = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.UND
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:
-    """Return ``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`.
-
-    All numbers are finite.
-    """
+    """``{"schema", "verdict", "exit_code", ...}`` and the fields of `Judgement`. All numbers are finite."""
     return {
         "schema": SCHEMA,
         "verdict": str(judgement.verdict),

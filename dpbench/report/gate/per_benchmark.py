@@ -31,8 +31,8 @@ Changed = TypeVar("Changed", CounterChange, Drift)
 class BenchmarkFinding:
     """What one tier found of one benchmark. Every text is one line.
 
-    `verdict` is PASS for an accepted regression; `is_notable` then marks it for a notice. `what` names the kind of
-    finding, such as ``step time slower``. `step_time_s` is head's, or None if there is none.
+    `verdict` is PASS for an accepted regression; `is_notable` then marks it for a notice. `what` is such as ``step time
+    slower``. `step_time_s` is head's.
     """
 
     tier: int
@@ -46,9 +46,9 @@ class BenchmarkFinding:
 
 
 def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
-    """Return one finding for each tier and benchmark, the worst first.
+    """The worst first. Tiers 0 and 2 have findings only for benchmarks that changed.
 
-    Tiers 0 and 2 have findings only for benchmarks that changed. A drift passes if the whole judgement passes.
+    A drift passes if the whole judgement passes.
     """
     times = (_time(time) for time in slowest_first(judgement.times))
     return (*_counters(judgement), *times, *_drifts(judgement))
@@ -73,7 +73,7 @@ def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
 
 
 def _others(changes: Sequence[CounterChange]) -> str:
-    """Return ``; also 2 worse, 1 better``: how many others there are of each direction."""
+    """Such as ``; also 2 worse, 1 better``."""
     states = Counter("accepted" if change.accepted else direction(change) for change in changes)
     return f"; also {', '.join(f'{number:,} {state}' for state, number in states.items())}" if changes else ""
 
@@ -85,7 +85,7 @@ def _change(change: CounterChange, state: str = "") -> str:
 
 
 def _causes(judgement: Judgement, benchmark: str) -> Iterable[str]:
-    """Return the code behind the benchmark's worse counters, each cause once."""
+    """The code behind the benchmark's worse counters, each cause once."""
     blames = [blame for blame in judgement.blames if blame.benchmark == benchmark]
     return dict.fromkeys(f"    {line}" for blame in blames for line in cause_lines(blame))
 
@@ -138,10 +138,10 @@ _LEVELS = {Verdict.SLOWER: "error", Verdict.BROKEN: "error", Verdict.UNDECIDED: 
 
 
 def annotations(judgement: Judgement) -> str:
-    """Return a line for each place with worse counters, and for each benchmark that does not pass or is accepted.
+    """A line for each place with worse counters, and for each benchmark that does not pass or is accepted.
 
-    A line for the whole precedes them, unless it passes. It comes first, because GitHub shows only ten errors and ten
-    warnings of a step; the log has the rest (actions/toolkit, docs/problem-matchers.md).
+    A line for the whole comes first, because GitHub shows only ten errors and ten warnings of a step; the log has the
+    rest (actions/toolkit, docs/problem-matchers.md).
     """
     return "".join(f"{line}\n" for line in _lines(judgement))
 
@@ -181,10 +181,9 @@ _ALL = {0: "all counters", 2: "all histories"}
 
 
 def gate_junit(judgement: Judgement) -> str:
-    """Return one test case for each finding and for each tier without one.
+    """A test case for each finding and for each tier without one; one more if none has the overall verdict.
 
-    If none of these has the overall verdict, one more case has it. The text has printable characters only, because
-    XML 1.0 forbids some of the others.
+    The text has printable characters only, because XML 1.0 forbids some of the others.
     """
     cases = [*findings(judgement), *_quiet_tiers(judgement)]
     if judgement.verdict not in {case.verdict for case in cases}:

@@ -17,7 +17,7 @@ from dpbench.gate.words import QUANTITIES, count, direction, growth
 from dpbench.report.gate.changed_counters import worst_first
 from dpbench.report.table import NONE, Column, Table
 from dpbench.text.outside import one_line
-from dpbench.text.quantities import number, time_unit
+from dpbench.text.quantities import number, plural, time_unit
 
 _MOST_UPPER = 0.2
 """A rate of false alarms with a higher upper bound rests on too few gates to say something."""
@@ -44,7 +44,7 @@ def _benchmark() -> Column:
 
 
 def moved(judgement: Judgement) -> list[TimeJudgement]:
-    """Return the benchmarks that did not simply pass, slower ones first."""
+    """The benchmarks that did not simply pass, slower ones first."""
     return [time for time in slowest_first(judgement.times) if not _passed(time)]
 
 
@@ -53,7 +53,7 @@ def _passed(time: TimeJudgement) -> bool:
 
 
 def times_table(times: Sequence[TimeJudgement], most: int | None = None) -> Table:
-    """The step times and verdicts, then their precision. A row has the ratio on which its verdict rests."""
+    """A row has the ratio on which its verdict rests."""
     unit, in_unit = _unit(x for time in times for x in (time.base_step_s, time.head_step_s))
     columns = [
         _benchmark(),
@@ -70,12 +70,12 @@ def times_table(times: Sequence[TimeJudgement], most: int | None = None) -> Tabl
 
 
 def change(time: TimeJudgement) -> str:
-    """Return ``+5.2 %``, ``mean +5.2 %`` or ``later steps +5.2 %``: the growth on which the verdict rests."""
+    """``+5.2 %``, ``mean +5.2 %`` or ``later steps +5.2 %``: the growth on which the verdict rests."""
     return f"{QUANTITIES[time.quantity].before}{growth(time.decisive.value)}" if time.decisive else NONE
 
 
 def reasons(judgement: Judgement) -> Iterator[str]:
-    """Yield what the rows do not say: which steps grew, and why a benchmark is undecided or broken."""
+    """What the rows do not say: which steps grew, and why a benchmark is undecided or broken."""
     unclear: dict[tuple[Verdict, str], list[str]] = {}
     for time in moved(judgement):
         if time.verdict in (Verdict.UNDECIDED, Verdict.BROKEN):
@@ -86,7 +86,7 @@ def reasons(judgement: Judgement) -> Iterator[str]:
 
 
 def others(judgement: Judgement) -> Iterator[str]:
-    """Yield one line for all benchmarks that passed, such as ``6 other benchmarks passed: ratio 0.998 to 1.003``."""
+    """One line for all benchmarks that passed, such as ``6 other benchmarks passed: ratio 0.998 to 1.003``."""
     passed = [time for time in judgement.times if _passed(time)]
     if not passed:
         return
@@ -109,7 +109,6 @@ def slowest_first(times: Sequence[TimeJudgement]) -> list[TimeJudgement]:
 
 
 def drifted(drift: Drift) -> str:
-    """Return the times before and after a drift, its growth, and the commit that began it."""
     unit, in_unit = _unit((drift.before_s, drift.after_s))
     return one_line(
         f"{in_unit(drift.before_s)} -> {in_unit(drift.after_s)} {unit}, "
@@ -119,7 +118,7 @@ def drifted(drift: Drift) -> str:
 
 
 def acceptances(judgement: Judgement) -> Iterator[Accepted]:
-    """Yield each accepted regression that covers a finding, once."""
+    """Each accepted regression that covers a finding, once."""
     findings: list[CounterChange | TimeJudgement | Drift] = [*judgement.counters, *judgement.times, *judgement.drifts]
     yield from dict.fromkeys(finding.accepted for finding in findings if finding.accepted is not None)
 
@@ -134,7 +133,7 @@ def _accepted(word: str, accepted: Accepted | None) -> str:
 
 
 def _unit(times_s: Iterable[float | None]) -> tuple[str, Callable[[float], str]]:
-    """Return the name of the times' unit, and the function that writes a time in it."""
+    """The name of the times' unit, and the function that writes a time in it."""
     unit_s, unit = time_unit([time_s for time_s in times_s if time_s])
     return unit, lambda time_s: number(time_s / unit_s)
 
@@ -150,21 +149,20 @@ def growth_between(before: float, after: float) -> str:
 
 
 def interval(ratio: TimeRatio) -> str:
-    """Return the ratio and its interval as text: ``1.052 [1.041, 1.063]``."""
+    """``1.052 [1.041, 1.063]``."""
     return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
 
 
 def counted(judgement: Judgement) -> str:
     if judgement.uncounted_cases:
         return f"{judgement.counted_cases:,} of {judgement.counted_cases + judgement.uncounted_cases:,} cases counted"
-    return f"{judgement.counted_cases:,} {'case' if judgement.counted_cases == 1 else 'cases'} counted"
+    return f"{plural(judgement.counted_cases, 'case')} counted"
 
 
 def revision(of: Revision) -> str:
-    """Return the short hash, the revision as typed unless that is the hash, and the subject.
+    """The short hash, the revision as typed unless that is the hash, and the subject.
 
-    A merge base is called so, with the commit that was typed. Without a commit, the text begins with the revision as
-    typed.
+    A merge base is called so. Without a commit, the text begins with the revision as typed.
     """
     if of.commit is None:
         return one_line(f"{of.asked or of.short} {of.subject}")
@@ -176,7 +174,7 @@ def revision(of: Revision) -> str:
 
 
 def measured(time: TimeJudgement) -> str:
-    """Return the ratio, the noise and the number of rounds of a benchmark in one line."""
+    """The ratio, the noise and the number of rounds."""
     ratio = time.decisive
     parts = [f"{change(time)}, head / base {interval(ratio)}"] if ratio else ["nothing measured"]
     parts.append(f"tolerated {share(time.threshold)}")
@@ -186,7 +184,7 @@ def measured(time: TimeJudgement) -> str:
 
 
 def reliability(judgement: Judgement) -> tuple[str, str]:
-    """Return two lines: the rate of false alarms, and the smallest growth that is detected.
+    """The rate of false alarms, and the smallest growth that is detected.
 
     The rate is that by design, and the measured one if it says something: its bound is low, or it is no single chance.
     """
@@ -209,7 +207,6 @@ def _limits(judgement: Judgement) -> Iterator[str]:
 
 
 def circumstances(judgement: Judgement) -> str:
-    """Return one line with the gate's duration, start time, machine and versions."""
     minutes, seconds = divmod(round(judgement.duration_s), 60)
     text = f"took {f'{minutes} min ' if minutes else ''}{seconds} s from {judgement.started_at}"
     if judgement.environment is not None:

@@ -1,6 +1,6 @@
 """One self-contained HTML page of results: charts, tables and what to do next.
 
-    inputs.py           files in: records, the gate's history, projections; what cannot be read is left out, and named
+    inputs.py           files in: records, the gate's history, projections
     machines.py         records by machine; a comparison for each
     parts.py            what a page consists of: panels, sections, machines
     charts/             a function for each chart: the rows of its table; and its drawing in Vega-Lite

@@ -1,4 +1,4 @@
-"""The page's sections in their order: from what was read to what is shown. Pure."""
+"""The page's sections in their order. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -40,7 +40,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 
 
 def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page:
-    """Return the page. Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times."""
+    """Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times."""
     every = by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
@@ -51,7 +51,7 @@ def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page
         notes.append("The charts are of the newest commit; the first chart and the table at the end have all commits.")
     if table.left_out:
         notes.append(f"The table of all cases has the first {MOST_ROWS:,}; {table.left_out:,} more are left out.")
-    parts = [_part(number, each, past) for number, each in enumerate(machines[:_MOST_MACHINES])]
+    parts = [_part(number, machine, past) for number, machine in enumerate(machines[:_MOST_MACHINES])]
     return Page(_title(page_inputs), notes, parts, [*of_gates, *_shared(page_inputs, machines)], table)
 
 
@@ -100,13 +100,13 @@ def _part(number: int, machine: MachineResults, past: Mapping[Environment, Histo
         if panels := [panel for make in makers if (panel := make(machine)) is not None]:
             sections.append(Section(f"m{number}-{name}", title, panels))
     main = None if machine.main is None else headline(machine.main)
-    others = [headline(each) for each in machine.shown if each is not machine.main][:_MOST_HEADLINES]
+    others = [headline(comparison) for comparison in machine.shown if comparison is not machine.main][:_MOST_HEADLINES]
     return MachinePart(machine.name, winners_in_words(machine.compared), main, others, sections)
 
 
 def _shared(page_inputs: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:
     projected = projections(page_inputs.projections, machines)
-    advice = [each.advice for each in page_inputs.projections[:_MOST_HEADLINES]]
+    advice = [projection.advice for projection in page_inputs.projections[:_MOST_HEADLINES]]
     sections = [elastic_section(page_inputs.elastic)]
     if projected is not None:
         sections.append(Section("projected", "What would a described machine do?", [projected], advice))

@@ -1,7 +1,7 @@
 """A page as HTML. Every text is escaped, and the browser runs no script but the page's own.
 
 The template escapes texts, and replaces what terminals and bidirectional text would obey. Data goes as JSON into a
-script element that is not run; ``<`` is written as an escape there, so it ends no element.
+script element that is not run; ``<`` is an escape there, so it ends no element.
 """
 
 import json
@@ -23,7 +23,6 @@ _ASSETS = files("dpbench.report.page") / "assets"
 
 
 def html(page: Page) -> str:
-    """Return the whole document."""
     style, script, library = (_asset(name) for name in ("page.css", "page.js", "charts.js"))
     policy = (
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; "
@@ -36,7 +35,7 @@ def html(page: Page) -> str:
 
 
 def _printable(value: object) -> object:
-    """Return a text without control characters. What the template marks as safe is the page's own."""
+    """Without control characters. What the template marks as safe is the page's own."""
     return printable(value) if type(value) is str else value
 
 
@@ -53,7 +52,7 @@ def _json(page: Page) -> str:
             for panel in section.panels
         },
         "table": {
-            "columns": [_column(*each) for each in page.table.columns.items()],
+            "columns": [_column(field, header) for field, header in page.table.columns.items()],
             "rows": [[_cell(cell) for cell in row] for row in page.table.rows],
         },
     }
@@ -66,7 +65,7 @@ def _panel_json(owner: str, panel: Panel) -> dict[str, object]:
         "spec": panel.spec,
         "choice": f"{owner}-{panel.choice}",
         "first": keys.index(panel.first) if panel.first in keys else 0,
-        "columns": [_column(*each) for each in panel.columns.items()],
+        "columns": [_column(field, header) for field, header in panel.columns.items()],
         "sets": [
             {
                 "key": key,
@@ -99,7 +98,7 @@ class PagePathError(WrongInputError):
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write the page; a page that was there is replaced. Raise PagePathError."""
+    """A page that was there is replaced. Raise PagePathError."""
     try:
         replace_text(path, html(page))
     except OSError as error:
@@ -107,7 +106,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def open_page(path: Path) -> bool:
-    """Open the page in the user's browser. Return False if there is none."""
+    """In the user's browser. Return False if there is none."""
     try:
         return webbrowser.open(path.resolve().as_uri())
     except webbrowser.Error:

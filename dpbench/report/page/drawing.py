@@ -1,8 +1,7 @@
 """Charts as data: Vega-Lite in charts/*.vl.json, what differs from machine to machine, and the colours.
 
 In a file, ``"$colour"`` stands for a value that the caller gives, or that the file itself has under ``"names"``. A
-colour is a CSS variable of assets/page.css, so a chart follows the reader's light or dark setting without being drawn
-again. Fonts and lines are in assets/config.json.
+colour is a CSS variable, so a chart follows the reader's light or dark setting without being drawn again.
 """
 
 import json
@@ -14,7 +13,7 @@ from typing import Any
 from dpbench.cases.variants import VariantId, VariantName
 
 LABEL_ROOM = 1.25
-"""Labels stand behind bars. An axis that ends so far behind the longest bar leaves room for them."""
+"""Labels stand behind bars. An axis that ends so far behind the longest bar has room for them."""
 STEP_PX, _TWO_LINES_PX = 26, 38
 """The height of a row of bars or points, and of one whose label has two lines."""
 Spec = dict[str, Any]
@@ -33,7 +32,7 @@ _ROW_AXIS = {
 
 
 def drawn(chart: str, columns: Mapping[str, str], **values: object) -> Spec:
-    """Return the specification of a chart, as wide as the page and without its data. Raise KeyError without a value.
+    """A chart's specification, as wide as the page and without its data. Raise KeyError without a value.
 
     `columns` are those of its table, by field: a tooltip has the same. `height` is a value unless the file has it.
     """
@@ -49,21 +48,21 @@ def _text(chart: str) -> str:
 
 
 def _filled(value: Any, own: Mapping[str, Any], given: Mapping[str, object]) -> Any:
-    """Return the value with names filled in. What the caller gives may be any text, so it stays as it is."""
+    """The value with names filled in. What the caller gives may be any text, so it stays as it is."""
     if isinstance(value, str) and value.startswith("$"):
         return _filled(own[value[1:]], own, given) if value[1:] in own else given[value[1:]]
     if isinstance(value, dict):
-        return {key: _filled(each, own, given) for key, each in value.items()}
-    return [_filled(each, own, given) for each in value] if isinstance(value, list) else value
+        return {key: _filled(part, own, given) for key, part in value.items()}
+    return [_filled(part, own, given) for part in value] if isinstance(value, list) else value
 
 
 def rows_of(field: str = "variant") -> Spec:
-    """Return the y channel with a row for each value, in the order of the data."""
+    """The y channel with a row for each value, in the order of the data."""
     return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": _ROW_AXIS}
 
 
 def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
-    """Return the height of the rows of these names, with room for the parameters of variants."""
+    """The height of the rows of these names, with room for the parameters of variants."""
     return {"step": max(least, _TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
 
 
@@ -82,39 +81,36 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 
 
 def coloured(field: str, colours: Sequence[tuple[str, str]], *, legend: bool = True) -> dict[str, Any]:
-    """Return a colour channel with these values and their colours."""
     scale = {"domain": [name for name, _ in colours], "range": [colour for _, colour in colours]}
     channel: dict[str, Any] = {"field": field, "type": "nominal", "scale": scale, "title": None}
     return channel if legend else {**channel, "legend": None}
 
 
 def shaped(field: str, colours: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return a shape channel that tells apart values of one colour. Its legend is the colours' one."""
+    """A shape channel that tells apart values of one colour. Its legend is the colours' one."""
     used: dict[str, int] = {}
     shapes = []
-    for _, colour in colours:
+    for name, colour in colours:
         used[colour] = used.get(colour, -1) + 1
-        shapes.append(_SHAPES[used[colour] % len(_SHAPES)])
-    scale = {"domain": [name for name, _ in colours], "range": shapes}
-    return {"field": field, "type": "nominal", "scale": scale, "title": None}
+        shapes.append((name, _SHAPES[used[colour] % len(_SHAPES)]))
+    return coloured(field, shapes)
 
 
 def variant_colours(variants: Sequence[VariantId]) -> list[tuple[str, str]]:
-    """Return a colour for each variant. A scheme has its own; others get the next free one."""
-    taken = {_PLACES[each.name] for each in variants if _is_scheme(each)}
+    """A scheme has its own colour; others get the next free one."""
+    taken = {_PLACES[variant.name] for variant in variants if _is_scheme(variant)}
     free = [place for place in range(_SERIES) if place not in taken] or list(range(_SERIES))
-    found, used = [], 0
+    colours, used = [], 0
     for variant in variants:
         if _is_scheme(variant):
             place = _PLACES[variant.name]
         else:
             place, used = free[used % len(free)], used + 1
-        found.append((str(variant), series(place)))
-    return found
+        colours.append((str(variant), series(place)))
+    return colours
 
 
 def series(place: int) -> str:
-    """Return the colour of a series by its place."""
     return f"var(--c{place % _SERIES})"
 
 

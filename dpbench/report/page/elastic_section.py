@@ -24,7 +24,7 @@ _MOST_ROWS = 500
 
 
 def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
-    """Return the section; None without records."""
+    """None without records."""
     by_command: dict[str, list[ElasticRecord]] = {}
     for record in records:
         by_command.setdefault(record.run, []).append(record)
@@ -37,11 +37,13 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
 
 
 def _outages(runs: Sequence[ElasticRun]) -> Panel | None:
-    """Return the table of outages of each command, with a bar of their parts; None without outages."""
+    """The outages of each command, with a bar of their parts; None without outages."""
     disturbed = {run.record.run: run for run in runs if run.record.scheme is RunScheme.ELASTIC and run.outages}
     if not disturbed:
         return None
-    rows = {key: [_row(OUTAGE_COLUMNS, each) for each in run.outages[:_MOST_ROWS]] for key, run in disturbed.items()}
+    rows = {
+        key: [_row(OUTAGE_COLUMNS, outage) for outage in run.outages[:_MOST_ROWS]] for key, run in disturbed.items()
+    }
     colour = coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)])
     columns = _headers(OUTAGE_COLUMNS)
     spec = drawn("outages", columns, rows=rows_of("fault"), parts=list(OutagePart), colour=colour)
@@ -81,7 +83,7 @@ def _headers(columns: Sequence[Column]) -> dict[str, str]:
 
 
 def _row(columns: Sequence[Column], row: object) -> dict[str, Cell]:
-    """Return the values of a row; those that are no numbers, or have a form of their own, as texts."""
+    """Values that are no numbers, or have a form of their own, are texts."""
     cells: dict[str, Cell] = {}
     for column in columns:
         value = column.value(row)

@@ -27,8 +27,6 @@ class _Loose(BaseModel):
 
 
 class ProjectedTime(_Loose):
-    """The middle case, and the ends of the interval."""
-
     low: Positive
     mid: Positive
     high: Positive
@@ -46,7 +44,7 @@ class ProjectedShare(_Loose):
 
 
 class ProjectedVariant(_Loose):
-    """A variant on a described machine. Without a time it has a `reason`."""
+    """Without a time it has a `reason`."""
 
     variant: str
     reason: str | None = None
@@ -57,7 +55,7 @@ class ProjectedVariant(_Loose):
 
 
 class ProjectedMachine(_Loose):
-    """A described machine, as `report/projection_table.py` writes it."""
+    """As `report/projection_table.py` writes it."""
 
     machine: str
     workload: str
@@ -72,10 +70,10 @@ _PROJECTIONS = TypeAdapter(tuple[ProjectedMachine, ...])
 
 @dataclass(frozen=True)
 class PageInputs:
-    """What a page shows. `left_out` says what could not be read, one line each.
+    """What a page shows. `left_out` says in lines what could not be read.
 
-    `commit_dates` has the dates of commits in seconds since 1970, as far as they are known. `with_days` asks for a
-    history over days if there is one commit.
+    `commit_dates` has the known dates of commits in seconds since 1970. `with_days` asks for a history over days if
+    there is one commit.
     """
 
     records: Sequence[Record] = ()
@@ -94,7 +92,7 @@ class PageInputs:
 
 
 def read_inputs(paths: Sequence[Path]) -> PageInputs:
-    """Read the files. A name that ends in .json is a projection; any other holds records, elastic runs or gates.
+    """A name that ends in .json is a projection; any other holds records, elastic runs or gates.
 
     Raise StoreError or WrongInputError for a file that cannot be read.
     """
@@ -122,7 +120,7 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
 
 
 def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:
-    """Return the machines of an object that `projections_json` made. Raise ValueError, in one line."""
+    """The machines of an object that `projections_json` made. Raise ValueError, in one line."""
     if not isinstance(content, dict) or "projections" not in content:
         raise ValueError(f"{quoted(content)} has no projections; allowed: what `dpbench project --json` prints")
     try:
@@ -145,7 +143,7 @@ _MARK = re.compile(rb'"(base_commit|samples_s)"\s*:')
 
 
 def _holds_gates(path: Path) -> bool:
-    """Return whether the first whole line is one of a gate. Raise StoreError."""
+    """Whether the first whole line is one of a gate. Raise StoreError."""
     try:
         with open_input(path) as lines:
             marks = filter(None, map(_MARK.search, lines))

@@ -17,14 +17,14 @@ from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.text.outside import shortened
 
 MOST_SETTINGS = 40
-"""Charts show as many settings of a machine; the raw table has all."""
+"""Of a machine, in charts; the raw table has all."""
 _NAMED = ("hostname", "gpus", "cpu_model")
-"""The fields of an environment that a machine's name has in any case."""
+"""Fields that a machine's name has in any case."""
 
 
 @dataclass(frozen=True)
 class MachineResults:
-    """Records of one environment and their comparison. `is_throttled` is set if only some of them were throttled."""
+    """Records of one environment and their comparison."""
 
     name: str
     environment: Environment | None
@@ -45,8 +45,8 @@ class MachineResults:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """The names of the shown settings by `Case.setting`. They name what distinguishes the settings."""
-        cases = [each.setting for each in self.shown]
+        """By `Case.setting`: what distinguishes the shown settings."""
+        cases = [comparison.setting for comparison in self.shown]
         more = apart({case.setting: circumstances(case) for case in cases}) if len(cases) > 1 else {}
         return {case.setting: ", ".join(filter(None, (place(case), more.get(case.setting)))) for case in cases}
 
@@ -65,7 +65,7 @@ class MachineResults:
 
     @cached_property
     def settings_by_case(self) -> dict[Case, list[str]]:
-        """The shown settings that have a row of the case, by `Case.setting`. `single` is a row of several."""
+        """The shown settings that have a row of the case. `single` is a row of several."""
         settings: dict[Case, list[str]] = {}
         for comparison in self.shown:
             for row in comparison.rows:
@@ -74,11 +74,11 @@ class MachineResults:
 
     @cached_property
     def variants(self) -> list[VariantId]:
-        """All variants that have times, in the order of tables."""
-        return sorted({each.case.variant for each in self.summaries if each.step_times_s}, key=lambda each: each.order)
+        """All that have times, in the order of tables."""
+        timed = {summary.case.variant for summary in self.summaries if summary.step_times_s}
+        return sorted(timed, key=lambda variant: variant.order)
 
     def colour(self, *, legend: bool = False) -> Spec:
-        """Return the channel with a colour for each variant."""
         return coloured("variant", variant_colours(self.variants), legend=legend)
 
     def panel(
@@ -92,13 +92,13 @@ class MachineResults:
         chart: str = "",
         **values: object,
     ) -> Panel | None:
-        """Return a panel with rows for each shown setting that has any; None without any.
+        """A panel with rows for each shown setting that has any; None without any.
 
         `text` may be made of all rows, and `rows` of a setting's comparison. The chart is that of the panel's name if
-        it is not given. `values` are those of `drawn`; variants have a colour and a row each.
+        it is not given. `values` are those of `drawn`.
         """
         if callable(rows):
-            rows = {each.setting.setting: list(rows(each)) for each in self.shown}
+            rows = {comparison.setting.setting: list(rows(comparison)) for comparison in self.shown}
         rows = {key: own for key, own in rows.items() if own}
         if not rows:
             return None
@@ -109,10 +109,10 @@ class MachineResults:
 
 
 def apart(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts by key without the parts between commas that all of them have. A single text stays whole."""
+    """The texts without the parts between commas that all of them have. A single text stays whole."""
     parts = {key: text.split(", ") for key, text in texts.items()}
     common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
-    return {key: ", ".join(part for part in each if part not in common) for key, each in parts.items()}
+    return {key: ", ".join(part for part in own if part not in common) for key, own in parts.items()}
 
 
 def _weight(comparison: Comparison) -> tuple[int, int, int]:
@@ -125,7 +125,7 @@ def by_machine(
     counts: Sequence[CountRecord] = (),
     reference: VariantId | None = None,
 ) -> list[MachineResults]:
-    """Return the machines in order of appearance.
+    """In order of appearance.
 
     A record without an environment, because it failed early, goes to the machine of its run. Skipped cases and counts
     go to the first machine.
@@ -144,11 +144,14 @@ def by_machine(
 
 
 def machine_names(environments: Sequence[Environment | None]) -> list[str]:
-    """Return the name of each machine: its host and devices. Equal names are told apart by what differs."""
+    """The host and devices. Equal names are told apart by what differs."""
     same: dict[str, list[Environment]] = {}
     for known in filter(None, environments):
         same.setdefault(_name(known), []).append(known)
-    return ["unknown machine" if each is None else _name(each, differences(same[_name(each)])) for each in environments]
+    return [
+        "unknown machine" if environment is None else _name(environment, differences(same[_name(environment)]))
+        for environment in environments
+    ]
 
 
 def _name(environment: Environment, differing: Iterable[str] = ()) -> str:

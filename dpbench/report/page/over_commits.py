@@ -1,8 +1,7 @@
 """Results over time: one chart of ratios to the beginning, over commits, days or gates. Pure.
 
-Of records, a line for each case: its step time over its first one, by commit, or by day of one commit.
-`dpbench report --commits` has one of two commits. Of gates, a line for each side of a benchmark: its time over the
-first base, gate by gate.
+Of records, a line for each case: its step time over its first one. Of gates, a line for each side of a benchmark: its
+time over the first base.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from dpbench.report.page.machines import MachineResults, machine_names
 from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
 from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line, quoted
-from dpbench.text.quantities import number
+from dpbench.text.quantities import number, plural
 from dpbench.text.validated import day_of
 
 MS = 1e-3
@@ -33,7 +32,7 @@ _MOST_ROWS = 12_000
 
 
 def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, **cells: Cell) -> DataRow:
-    """Return the row of a dot: the ratio of a step time at a place in time. `series` is its line's name."""
+    """A dot: the ratio of a step time at a place in time. `series` is its line's name."""
     low, high = ratio.ends
     return {
         "place": place,
@@ -50,7 +49,7 @@ def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, 
 def panel_over_time(
     panel: Panel, places: Sequence[str], colours: Sequence[tuple[str, str]], more: Columns, what: str
 ) -> Panel | None:
-    """Return the panel with its chart; None without rows.
+    """The panel with its chart; None without rows.
 
     It has the newest of the `places`, each of which is `what`, and as many choices as have room. Its columns are those
     of `point` and `more`.
@@ -72,7 +71,7 @@ def panel_over_time(
 
 
 def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[DataRow]]:
-    """Return the rows at these places, of as many choices as have room. The panel's first choice goes before others."""
+    """The rows at these places, of as many choices as have room. The panel's first choice goes before others."""
     kept: dict[str, Sequence[DataRow]] = {}
     room = _MOST_ROWS
     for key in sorted(panel.rows, key=lambda key: key != panel.first):
@@ -82,14 +81,10 @@ def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[Data
     return {key: kept[key] for key in panel.labels if key in kept}
 
 
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def seconds_of(moment: str) -> float:
-    """Return the seconds since 1970. A moment without a time zone is in UTC."""
-    found = datetime.fromisoformat(moment)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    """Since 1970. A moment without a time zone is in UTC."""
+    parsed = datetime.fromisoformat(moment)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 _SHORT = 10
@@ -113,20 +108,20 @@ class History:
 def histories(
     machines: Sequence[MachineResults], commit_dates: Mapping[str, float], *, with_days: bool
 ) -> dict[Environment, History]:
-    """Return the history of each machine that was measured at several commits.
+    """Of each machine that was measured at several commits.
 
-    `with_days` adds that of each machine with one commit and several days. Commits are in the order of `commit_dates`
-    if all are there. Else they are in the order of their first records.
+    `with_days` adds machines with one commit and several days. Commits are in the order of `commit_dates` if all are
+    there, else in that of their first records.
     """
     groups: dict[Environment, dict[Environment, Sequence[Record]]] = {}
-    for each in machines:
-        if each.environment is not None:
-            groups.setdefault(machine_of(each.environment), {})[each.environment] = each.records
+    for results in machines:
+        if results.environment is not None:
+            groups.setdefault(machine_of(results.environment), {})[results.environment] = results.records
     made = {}
     for machine, own in groups.items():
-        dates = commit_dates if all(each.commit in commit_dates for each in own) else {}
+        dates = commit_dates if all(version.commit in commit_dates for version in own) else {}
         commits, days = dict[str, list[Record]](), dict[str, list[Record]]()
-        for environment in sorted(own, key=lambda each: _order(each, own[each], dates)):
+        for environment in sorted(own, key=lambda version: _order(version, own[version], dates)):
             commits.setdefault(version_name(environment), []).extend(own[environment])
         for record in chain.from_iterable(commits.values()):
             days.setdefault(_day(record), []).append(record)
@@ -137,28 +132,30 @@ def histories(
     return made
 
 
-def newest(machines: Sequence[MachineResults], found: Mapping[Environment, History]) -> list[MachineResults]:
-    """Return the machines without those that are an older commit in one of the histories."""
-    last = {machine: each.newest for machine, each in found.items() if each.what == "commit"}
+def newest(machines: Sequence[MachineResults], past: Mapping[Environment, History]) -> list[MachineResults]:
+    """The machines without those that are an older commit in one of the histories."""
+    last = {machine: history.newest for machine, history in past.items() if history.what == "commit"}
     return [
-        each
-        for each in machines
-        if each.environment is None or last.get(machine_of(each.environment)) in (None, version_name(each.environment))
+        results
+        for results in machines
+        if results.environment is None
+        or last.get(machine_of(results.environment)) in (None, version_name(results.environment))
     ]
 
 
 def history_section(number: int, history: History, results: MachineResults) -> Section | None:
-    """Return the section of a machine: what changed from the oldest to the newest place, and the lines of all cases."""
+    """What changed from the oldest to the newest place, and the lines of all cases."""
     names = list(history.times)
     before, after = history.times[names[0]], history.times[names[-1]]
     both = [(before[case], after[case]) for case in before if case in after]
     effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
-    effects.sort(key=lambda each: (not each.ratio.verdict, -max(each.ratio.value, 1 / each.ratio.value)))
-    variants = sorted({case.variant for times in history.times.values() for case in times}, key=lambda each: each.order)
-    lines = panel_over_time(_lines(history, results), names, variant_colours(variants), {}, history.what)
-    panels = [each for each in (_changes(effects, names), lines) if each is not None]
+    effects.sort(key=lambda effect: (not effect.ratio.verdict, -max(effect.ratio.value, 1 / effect.ratio.value)))
+    variants = {case.variant for times in history.times.values() for case in times}
+    colours = variant_colours(sorted(variants, key=lambda variant: variant.order))
+    lines = panel_over_time(_lines(history, results), names, colours, {}, history.what)
+    panels = [panel for panel in (_changes(effects, names), lines) if panel is not None]
     answers = [_answer(effects, names, len(before.keys() ^ after.keys()))]
-    title = f"What changed over {counted(len(names), history.what)}?"
+    title = f"What changed over {plural(len(names), history.what)}?"
     return Section(f"m{number}-history", title, panels, answers) if panels else None
 
 
@@ -167,21 +164,21 @@ def check_history(page_inputs: PageInputs) -> None:
     if page_inputs.gates and not page_inputs.records:
         return
     versions = {version_name(record.environment) for record in page_inputs.records if record.environment}
-    days = {_day(each) for each in page_inputs.records}
+    days = {_day(record) for record in page_inputs.records}
     if len(versions) < 2 and len(days) < 2:
         of = f"{', '.join(versions)} on {', '.join(days)}" if days else "none"
         raise WrongInputError(f"--history: the records are of {of}; allowed: records of several commits or days")
 
 
 def version_name(environment: Environment) -> str:
-    """Return the commit's first digits, and whether its tree was changed."""
+    """The commit's first digits, and whether its tree was changed."""
     if environment.commit is None:
         return f"no commit, dpbench {environment.dpbench}"
     return environment.commit[:_SHORT] + (" changed" if environment.dirty else "")
 
 
 def _order(environment: Environment, records: Sequence[Record], dates: Mapping[str, float]) -> float:
-    """Return the commit's date, or else that of its first record. A changed tree comes after its commit."""
+    """The commit's date, or else that of its first record. A changed tree comes after its commit."""
     if environment.commit is None or not dates:
         return min(seconds_of(record.started_at) for record in records)
     return dates[environment.commit] + (0.5 if environment.dirty else 0.0)
@@ -192,13 +189,13 @@ def _day(of: Record | HistoryLine) -> str:
 
 
 def _times(records: Sequence[Record]) -> _Times:
-    """Return each case that has times."""
+    """Each case that has times."""
     return {case: summary for case, summary in summarise_cases(records).items() if summary.step_times_s}
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """A case at the oldest and at the newest place, and the newest time over the oldest."""
+    """A case at the oldest and at the newest place."""
 
     before: Summary
     after: Summary
@@ -206,26 +203,26 @@ class _Effect:
 
 
 def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
-    text = f"From {names[0]} to {names[-1]}: of {counted(len(effects), 'case')}"
+    text = f"From {names[0]} to {names[-1]}: of {plural(len(effects), 'case')}"
     for verdict in ("slower", "faster"):
-        growths = [f"{100 * (each.ratio.value - 1):+.1f} %" for each in effects if each.ratio.verdict == verdict]
+        growths = [f"{100 * (effect.ratio.value - 1):+.1f} %" for effect in effects if effect.ratio.verdict == verdict]
         text += f", {len(growths):,} surely {verdict}" + (f" (by up to {growths[0]})" if growths else "")
-    return f"{text}. {counted(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
+    return f"{text}. {plural(unmatched, 'case')} without times at one of them." if unmatched else f"{text}."
 
 
 def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
-    """Return the table of the newest time over the oldest, the largest sure change first; None without cases."""
+    """The largest sure change first; None without cases."""
     rows: list[DataRow] = [
         {
-            "variant": str(each.before.case.variant),
-            "setting": place(each.before.case),
-            "shown": each.ratio.text(),
-            "verdict": each.ratio.verdict or "not decided",
-            "before": number(each.before.time_s / MS),
-            "after": number(each.after.time_s / MS),
-            "rounds": f"{each.before.rounds_ok}, {each.after.rounds_ok}",
+            "variant": str(effect.before.case.variant),
+            "setting": place(effect.before.case),
+            "shown": effect.ratio.text(),
+            "verdict": effect.ratio.verdict or "not decided",
+            "before": number(effect.before.time_s / MS),
+            "after": number(effect.after.time_s / MS),
+            "rounds": f"{effect.before.rounds_ok}, {effect.after.rounds_ok}",
         }
-        for each in effects[:_MOST_LISTED]
+        for effect in effects[:_MOST_LISTED]
     ]
     columns = {"variant": "variant", "setting": "setting", "shown": "time after over before [95 % interval]"}
     columns |= {"verdict": "change", "before": f"{names[0]}, ms", "after": f"{names[-1]}, ms", "rounds": "rounds"}
@@ -239,15 +236,15 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
 
 
 def _lines(history: History, results: MachineResults) -> Panel:
-    """Return the panel of all cases that were measured twice, without its chart."""
+    """All cases that were measured twice, without the chart."""
     rows: dict[str, list[DataRow]] = {}
     for case in dict.fromkeys(case for times in history.times.values() for case in times):
         own = {name: times[case] for name, times in history.times.items() if case in times}
         if len(own) < 2:
             continue
         first = next(iter(own.values()))
-        for name, each in own.items():
-            dot = point(name, str(case.variant), each.ratio_to(first), each.time_s, each.rounds_ok)
+        for name, summary in own.items():
+            dot = point(name, str(case.variant), summary.ratio_to(first), summary.time_s, summary.rounds_ok)
             for key in results.settings_by_case.get(case, ()):
                 rows.setdefault(key, []).append(dot)
     text = f"Each dot is a case at one {history.what}, with its 95 % interval: the median step over that of its first."
@@ -256,7 +253,7 @@ def _lines(history: History, results: MachineResults) -> Panel:
 
 
 def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInputs:
-    """Return the records of two commits, given by their first digits, in this order.
+    """The records of two commits, given by their first digits, in this order.
 
     Records of a changed working tree are of no commit. Raise WrongInputError.
     """
@@ -267,7 +264,9 @@ def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInpu
     first, last = _full(before, list(clean)), _full(after, list(clean))
     if first == last:
         raise WrongInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
-    machines = [{machine_of(each.environment) for each in clean[name] if each.environment} for name in (first, last)]
+    machines = [
+        {machine_of(record.environment) for record in clean[name] if record.environment} for name in (first, last)
+    ]
     if not machines[0] & machines[1]:
         unlike = ", ".join(differences([*machines[0], *machines[1]]))
         raise WrongInputError(
@@ -277,13 +276,13 @@ def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInpu
 
 
 def _full(asked: str, known: Sequence[str]) -> str:
-    """Return the only known commit that begins with `asked`."""
-    found = [commit for commit in known if asked and commit.startswith(asked.lower())]
-    if len(found) == 1:
-        return found[0]
-    named = ", ".join(each[:_SHORT] for each in known[:_MOST_NAMED]) or "none, the records have no clean commit"
+    """The only known commit that begins with `asked`."""
+    matches = [commit for commit in known if asked and commit.startswith(asked.lower())]
+    if len(matches) == 1:
+        return matches[0]
+    named = ", ".join(commit[:_SHORT] for commit in known[:_MOST_NAMED]) or "none, the records have no clean commit"
     more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
-    is_what = f"begins {len(found)} commits" if found else "is no clean commit of the records"
+    is_what = f"begins {len(matches)} commits" if matches else "is no clean commit of the records"
     raise WrongInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
 
 
@@ -297,9 +296,9 @@ _TEXT = (
 
 
 def gate_sections(page_inputs: PageInputs) -> tuple[list[Section], list[str]]:
-    """Return a section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
+    """A section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
     machines: dict[Environment, list[HistoryLine]] = {}
-    for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda each: seconds_of(each.started_at)):
+    for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda line: seconds_of(line.started_at)):
         machines.setdefault(machine_of(line.environment), []).append(line)
     names = machine_names(list(machines))
     named = list(zip(names, machines.values(), strict=True))[:_MOST_MACHINES]
@@ -339,7 +338,7 @@ def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
 
 
 def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Panel:
-    """Return the panel without its chart. The benchmark that changed most is shown first.
+    """Without the chart. The benchmark that changed most is shown first.
 
     A benchmark's name that the settings gave to another case has a line for each case.
     """
@@ -355,7 +354,7 @@ def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Pa
 
 
 def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:
-    """Yield a name for each gate: its head's commit. The second gate of a commit ends in ``(2)``."""
+    """A gate's name is its head's commit. The second gate of a commit ends in ``(2)``."""
     seen: dict[str, int] = {}
     for line in lines:
         short = _commit(line.head_commit)
@@ -364,14 +363,13 @@ def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:
 
 
 def _summary(gates: Mapping[str, HistoryLine]) -> str:
-    """Return how many gates there are, and which of them were slower."""
     first, *_, last = [*gates.values(), *gates.values()]
     days = f"on {_day(first)}" if _day(first) == _day(last) else f"from {_day(first)} to {_day(last)}"
     slower = [f"{name} on {_day(line)}" for name, line in gates.items() if line.verdict is Verdict.SLOWER][::-1]
     more = f" and {len(slower) - _MOST_BENCHMARKS:,} earlier ones" if len(slower) > _MOST_BENCHMARKS else ""
     named = ", ".join(slower[:_MOST_BENCHMARKS])
     which = f"The verdict was slower in {len(slower):,}: {named}{more}." if slower else "The verdict was never slower."
-    return f"{counted(len(gates), 'gate')} {days}. {which}"
+    return f"{plural(len(gates), 'gate')} {days}. {which}"
 
 
 def _commit(commit: str | None) -> str:

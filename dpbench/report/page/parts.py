@@ -18,10 +18,10 @@ Columns = Mapping[str, str]
 class Panel:
     """A table, and above it a chart unless `spec` is None.
 
-    `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names.
-    Panels of one `choice` on one machine change together; `chosen` is the choice's label. `first` is the key that is
-    shown at first. `text` says what to look at; it is also the chart's text for readers who do not see it. `spec` is
-    Vega-Lite without its data. A folded panel has one key and no chart, and the reader opens its table.
+    `rows` has the rows by key. If there are several keys, the reader chooses one, and `labels` has their names. Panels
+    of one `choice` on one machine change together; `chosen` is the choice's label. `first` is the key that is shown at
+    first. `text` says what to look at, also to readers who do not see the chart. `spec` is Vega-Lite without its data.
+    A folded panel has one key and no chart.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Section:
-    """Panels under one title, below the answers that they give. Without panels it is left out."""
+    """Without panels it is left out."""
 
     id: str
     title: str
@@ -49,9 +49,8 @@ class Section:
 
 @dataclass(frozen=True)
 class MachinePart:
-    """All that was measured on one machine with one set of versions.
-
-    `main` is of the setting that the panels show first, `others` are of the next ones.
+    """One machine with one set of versions. `main` is of the setting that the panels show first, `others` are of the
+    next.
     """
 
     name: str
@@ -63,7 +62,7 @@ class MachinePart:
 
 @dataclass(frozen=True)
 class RawTable:
-    """A row for each case, as texts and numbers. `left_out` is how many cases are not in it."""
+    """A row for each case. `left_out` is how many cases are not in it."""
 
     columns: Columns
     rows: Sequence[Sequence[Cell]]
@@ -72,7 +71,7 @@ class RawTable:
 
 @dataclass(frozen=True)
 class Page:
-    """A page. `notes` say what was left out or summarised, and why."""
+    """`notes` say what was left out or summarised, and why."""
 
     title: str
     notes: Sequence[str]

@@ -14,7 +14,7 @@ _MOST_REASONS = 200
 
 
 def outcomes(machine: MachineResults) -> Panel | None:
-    """Return the cases that failed or were skipped, or failed in some rounds, with reasons; None without any."""
+    """The cases that failed or were skipped, or failed in some rounds; None without any."""
     rows: list[DataRow] = [
         {
             "variant": str(summary.case.variant),
@@ -33,7 +33,7 @@ def outcomes(machine: MachineResults) -> Panel | None:
 
 
 def environment(machine: MachineResults) -> Panel | None:
-    """Return what must be equal before times are compared; None if no record has it."""
+    """What must be equal before times are compared; None if no record has it."""
     if machine.environment is None:
         return None
     fields = machine.environment.model_dump(mode="json").items()
@@ -44,11 +44,11 @@ def environment(machine: MachineResults) -> Panel | None:
 
 
 def shown_value(value: object) -> str:
-    """Return a field of the environment as text: equal entries of a list once, with their number."""
+    """Equal entries of a list once, with their number."""
     if isinstance(value, list | tuple):
-        parts = [str(each) for each in value if each is not None]
+        parts = [str(entry) for entry in value if entry is not None]
         counted = dict.fromkeys(parts)
-        return ", ".join(f"{parts.count(each)} x {each}" if parts.count(each) > 1 else each for each in counted)
+        return ", ".join(f"{parts.count(part)} x {part}" if parts.count(part) > 1 else part for part in counted)
     return "" if value is None else str(value)
 
 
@@ -74,7 +74,7 @@ _PHASES = {
 
 
 def words(machine: MachineResults) -> Panel | None:
-    """Return the table of words, folded; None without variants that have times."""
+    """Folded; None without variants that have times."""
     if not machine.variants:
         return None
     settings = [comparison.setting for comparison in machine.compared.comparisons]
@@ -107,7 +107,7 @@ _COLUMNS = {
 
 
 def raw_table(machines: Sequence[MachineResults]) -> RawTable:
-    """Return the table of the first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
+    """The first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
     every = [(machine.name, row) for machine in machines for row in machine.compared.cases]
     rows = [_cells(name, row) for name, row in every[:MOST_ROWS]]
     fields = [field for field in _COLUMNS if field != "machine" or len(machines) > 1]

@@ -37,8 +37,7 @@ _CUT, _DISAGREES = " ▸", " ≠"
 
 
 def phases(machine: MachineResults) -> Panel | None:
-    """Return a step's time by phase for each variant; None if no variant has phases."""
-    rows = {each.setting.setting: _phase_rows(each) for each in machine.shown}
+    rows = {comparison.setting.setting: _phase_rows(comparison) for comparison in machine.shown}
     used = {str(row["part"]) for own in rows.values() for row in own}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
@@ -75,7 +74,7 @@ def _phase_rows(comparison: Comparison) -> list[DataRow]:
 
 
 def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> Iterator[DataRow]:
-    """Yield the parts of a bar that ends at `most_s`. The first has the label of the bar, with its `mark`."""
+    """The parts of a bar that ends at `most_s`. The first has the label of the bar, with its `mark`."""
     total_s = sum(part.time_s for part in parts)
     label: str = f"{number(total_s * 1e3)} ms{_CUT if total_s > most_s else ''}{mark}"
     end: float | None = min(total_s, most_s) * 1e3
@@ -97,7 +96,6 @@ def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> 
 
 
 def host_memory(machine: MachineResults) -> Panel | None:
-    """Return the most host memory of each variant; None if there is none."""
     text = (
         "Each process's peak since it began, summed over the processes of a case. Memory that processes share counts "
         "in each of them."
@@ -115,9 +113,8 @@ def _host_rows(comparison: Comparison) -> Iterator[DataRow]:
 
 @dataclass(frozen=True)
 class DeviceMap:
-    """The chart of a figure of `DeviceSummary` by variant and device, and a figure beside it in its table, in one unit.
-
-    It is None if no device reports the figure.
+    """The chart of a figure of `DeviceSummary` by variant and device, and a figure beside it in its table, in
+    one unit.
     """
 
     id: str
@@ -182,9 +179,9 @@ TRAFFIC = tuple(
 
 
 def link_matrix(machine: MachineResults) -> Panel | None:
-    """Return the matrix from x to; None without counted copies."""
     counted = {
-        f"{each.case.variant}: {place(each.case)}, {each.case.mode}, {each.case.dtype}": each for each in machine.counts
+        f"{record.case.variant}: {place(record.case)}, {record.case.mode}, {record.case.dtype}": record
+        for record in machine.counts
     }
     rows = {key: own for key, record in counted.items() if (own := list(_link_rows(record)))}
     if not rows:
@@ -215,10 +212,7 @@ _WIDE = 8
 
 @dataclass(frozen=True)
 class Along:
-    """The chart of a GPU's reading in each round along the run; without a `reading`, of each round's median step.
-
-    It is None without records.
-    """
+    """The chart of a GPU's reading in each round along the run; without a `reading`, of each round's median step."""
 
     id: str
     title: str
@@ -258,8 +252,8 @@ class Along:
         if not self.reading:
             return [("all", median(record.step_times_s) * 1e3)]
         telemetry = (record.metrics.telemetry if record.metrics else None) or {}
-        known = [(device, each) for device, each in telemetry.items() if isinstance(each, DeviceTelemetry)]
-        values = [(device, getattr(each, self.reading).value) for device, each in known]
+        known = [(device, gpu) for device, gpu in telemetry.items() if isinstance(gpu, DeviceTelemetry)]
+        values = [(device, getattr(gpu, self.reading).value) for device, gpu in known]
         return [(device, value) for device, value in values if value is not None]
 
     def _dots(self, record: Record) -> Iterator[DataRow]:
@@ -275,7 +269,7 @@ class Along:
 
 
 def _is_wide(rows: Mapping[str, Sequence[DataRow]]) -> bool:
-    """Return whether the values of any setting differ by more than a linear axis shows."""
+    """Whether the values of any setting differ by more than a linear axis shows."""
     values = [[float(str(row["value"])) for row in own] for own in rows.values()]
     return any(0 < _WIDE * min(own) < max(own) for own in values)
 
@@ -301,7 +295,7 @@ _POWER_ALONG = Along("along-power", "GPU power along the run", f"{_DOTS}, on ave
 
 
 def _use(machine: MachineResults) -> Panel | None:
-    """Return the share of busy multiprocessors, or of time with a kernel if no device reports the former."""
+    """Busy multiprocessors, or time with a kernel if no device reports the former."""
     return _BUSY_SMS(machine) or _KERNEL_RUNNING(machine)
 
 

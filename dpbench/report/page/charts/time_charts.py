@@ -36,8 +36,9 @@ _LARGEST = 5.0
 
 
 def ratios(machine: MachineResults) -> Panel | None:
-    """Return the times over the reference's; None if no variant has a ratio."""
-    references = " or ".join(sorted({str(each.reference) for each in machine.shown if each.reference is not None}))
+    """Times over the reference's."""
+    known = {str(comparison.reference) for comparison in machine.shown if comparison.reference is not None}
+    references = " or ".join(sorted(known))
     text = (
         f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
         "Left of 1 is faster. A variant whose line reaches 1 may be as fast."
@@ -50,7 +51,7 @@ def ratios(machine: MachineResults) -> Panel | None:
 
 
 def ratios_to_fastest(machine: MachineResults) -> Panel | None:
-    """Return the times over the fastest scheme's, with one device among them; None if there is one scheme."""
+    """Times over the fastest scheme's, with one device among them."""
     text = (
         "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
         "scheme is the fastest for sure: every other line is then right of 1. single and floor may be left of it: they "
@@ -61,7 +62,9 @@ def ratios_to_fastest(machine: MachineResults) -> Panel | None:
 
 def _to_fastest(comparison: Comparison) -> list[DataRow]:
     winner, timed = comparison.winner, [row.summary for row in comparison.fastest_first]
-    return [] if winner is None or len(timed) < 2 else _ratios([(each, each.ratio_to(winner.best)) for each in timed])
+    if winner is None or len(timed) < 2:
+        return []
+    return _ratios([(summary, summary.ratio_to(winner.best)) for summary in timed])
 
 
 _Rows = Callable[[Comparison], list[DataRow]]
@@ -78,7 +81,7 @@ def _compared(machine: MachineResults, name: str, over: str, text: str, rows: _R
 def _forest(
     machine: MachineResults, name: str, title: str, text: str, *, axis: str, columns: Columns, rows: _Rows, colour: Spec
 ) -> Panel | None:
-    """Return a panel of ratios in rows. Its text has a sentence on those beyond the chart, if there are any."""
+    """Ratios in rows. The text has a sentence on those beyond the chart, if there are any."""
 
     def whole_text(rows: Sequence[DataRow]) -> str:
         is_cut = any(str(row["label"]).endswith(_CUT) for row in rows)
@@ -103,29 +106,27 @@ def _ratios(pairs: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
 
 
 def ratio_fields(ratios: Sequence[Estimate]) -> list[DataRow]:
-    """Return the fields of the rows that the chart draws. Without an interval the ends are the value.
+    """The fields of the rows that the chart draws. Without an interval the ends are the value.
 
     A ratio of more than `_LARGEST` medians has no line, and stands at the end of the others'. One of at most 1 is never
     cut, because the chart reaches its mark at 1 in any case.
     """
     most = max(_LARGEST * median(ratio.value for ratio in ratios), 1.0) if ratios else 0.0
     end = max((ratio.ends[1] for ratio in ratios if ratio.value <= most), default=0.0)
-    return [_drawn(ratio, *ratio.ends) if ratio.value <= most else _cut(ratio, end) for ratio in ratios]
-
-
-def _drawn(ratio: Estimate, low: float, high: float) -> DataRow:
-    return {"ratio": ratio.value, "low": low, "high": high, "label": number(ratio.value)}
-
-
-def _cut(ratio: Estimate, end: float) -> DataRow:
-    return {"ratio": end, "low": end, "high": end, "label": f"{number(ratio.value)}{_CUT}"}
+    fields: list[DataRow] = []
+    for ratio in ratios:
+        label, (value, low, high) = number(ratio.value), (ratio.value, *ratio.ends)
+        if ratio.value > most:
+            label, value, low, high = f"{label}{_CUT}", end, end, end
+        fields.append({"ratio": value, "low": low, "high": high, "label": label})
+    return fields
 
 
 _VERDICTS = {"slower": ("slower than tuned", BAD), "": ("not decided", MUTED), "faster": ("faster than tuned", GOOD)}
 
 
 def ablation(machine: MachineResults) -> Panel | None:
-    """Return tuned with one technique changed, over tuned; None if tuned or all of its changes have no times."""
+    """Tuned with one technique changed, over tuned."""
     columns = {"variant": "variant", "what": "is", "shown": "time over tuned [95 % interval]", "verdict": "verdict"}
     text = (
         "Each row is tuned with one technique changed. Right of 1 the change costs time, so tuned's own choice is "
@@ -138,9 +139,9 @@ def ablation(machine: MachineResults) -> Panel | None:
 
 def _changes(comparison: Comparison) -> list[DataRow]:
     timed = [row.summary for row in comparison.fastest_first if row.summary.case.variant.name is VariantName.TUNED]
-    tuned = next((each for each in timed if str(each.case.variant) == VariantName.TUNED), None)
-    pairs = [(each, each.ratio_to(tuned)) for each in reversed(timed) if each is not tuned] if tuned else []
-    more = [{"what": _what(each.case.variant), "verdict": _VERDICTS[ratio.verdict][0]} for each, ratio in pairs]
+    tuned = next((summary for summary in timed if str(summary.case.variant) == VariantName.TUNED), None)
+    pairs = [(summary, summary.ratio_to(tuned)) for summary in reversed(timed) if summary is not tuned] if tuned else []
+    more = [{"what": _what(summary.case.variant), "verdict": _VERDICTS[ratio.verdict][0]} for summary, ratio in pairs]
     return [{**row, **own} for row, own in zip(_ratios(pairs), more, strict=True)]
 
 
@@ -157,9 +158,9 @@ _NEAR_IDEAL_PERCENT = 85
 
 
 def throughput_here(machine: MachineResults) -> Panel | None:
-    """Return items a second by variant, with a mark at the ideal; None if no variant has a percentage of it."""
+    """Items a second by variant, with a mark at the ideal."""
     columns = {"variant": "variant", "items": "items/s", "percent": "% of ideal"}
-    ideal = ideal_in_words(each.setting for each in machine.shown)
+    ideal = ideal_in_words(comparison.setting for comparison in machine.shown)
     text = f"Items a second of each variant. The upright mark is the ideal: {ideal}."
     title = "Throughput against the ideal"
     return machine.panel("throughput", title, text, columns=columns, rows=_throughputs)
@@ -181,14 +182,14 @@ def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
 
 
 def throughput(machine: MachineResults) -> Panel | None:
-    """Return items a second by number of devices; None if no scaling has two numbers of devices."""
+    """Items a second by number of devices."""
     text = "Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {}."
     title, shown = "Throughput by number of devices", {"shown": "items a second", "percent": "% of ideal"}
     return _scaling(machine, "scaling", title, text, shown=shown, rows=_scalings(machine))
 
 
 def efficiency(machine: MachineResults) -> Panel | None:
-    """Return the percentage of the ideal by number of devices; None without one."""
+    """The percentage of the ideal by number of devices."""
     text = (
         "Throughput as a percentage of the ideal, {}. Strong scaling keeps the global batch, weak scaling the items of "
         "each device."
@@ -201,13 +202,13 @@ def efficiency(machine: MachineResults) -> Panel | None:
 def _scaling(
     machine: MachineResults, name: str, title: str, text: str, *, shown: Columns, rows: "_Scalings"
 ) -> Panel | None:
-    """Return the panel of scalings. The page's first setting comes first; the names lack the axes of all."""
+    """The page's first setting comes first; the names lack the axes of all."""
     rows = {key: own for key, every in rows.items() if (own := _on_several_counts(every))}
     if not rows:
         return None
     main = [] if machine.main is None else [_strong(machine.main.setting), _weak(machine.main.setting)]
     first = next((key for key in main if key in rows), next(iter(rows)))
-    ideal = ideal_in_words((each.setting for each in machine.compared.comparisons), of_scaling=True)
+    ideal = ideal_in_words((comparison.setting for comparison in machine.compared.comparisons), of_scaling=True)
     columns = {"variant": "variant", "devices": "devices", **shown}
     spec = drawn(name, columns, colour=machine.colour(legend=True))
     labels = apart({key: key for key in rows})
@@ -228,7 +229,7 @@ def _scalings(machine: MachineResults) -> _Scalings:
 
 
 def _on_several_counts(rows: Sequence[DataRow]) -> list[DataRow]:
-    """Return the rows of the variants that were measured on two numbers of devices or more."""
+    """The rows of the variants that were measured on two numbers of devices or more."""
     counts: dict[object, set[object]] = {}
     for row in rows:
         counts.setdefault(row["variant"], set()).add(row["devices"])
@@ -242,12 +243,12 @@ def _strong(case: Case) -> str:
 
 def _weak(case: Case) -> str:
     kind = "lanes of one device" if are_shared(case.devices) else "devices"
-    each = case.batch // len(case.devices)
-    return f"weak: {each} items on each of the {kind}, {case.workload}, {circumstances(case)}"
+    items = case.batch // len(case.devices)
+    return f"weak: {items} items on each of the {kind}, {case.workload}, {circumstances(case)}"
 
 
 def _point(summary: Summary, ideal_items_per_s: float | None) -> Iterator[DataRow]:
-    """Yield the row of a variant on several devices, if it has times."""
+    """A variant on several devices, if it has times."""
     case, time = summary.case, summary.step_time_s
     if time is None or case.variant.name is VariantName.SINGLE:
         return
@@ -273,10 +274,9 @@ _PROJECTED, _MEASURED = "projected", "measured"
 
 
 def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequence[MachineResults]) -> Panel | None:
-    """Return the projections of each machine; None without any.
+    """Measured times of the same workload and batch are drawn below each variant.
 
-    Measured times of the same workload and batch are drawn below each variant; not those of `single`, whose batch is a
-    share here.
+    Those of `single` are not, because its batch is a share here.
     """
     rows, labels = dict[str, list[DataRow]](), dict[str, str]()
     for projected in projected_machines:
@@ -311,23 +311,23 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> Iter
     ]
     for variant in machine.variants:
         yield _projected(variant)
-        for each in summaries:
-            if each.step_time_s is not None and str(each.case.variant) == variant.variant:
-                yield _row(variant.variant, _MEASURED, each.step_time_s)
+        for summary in summaries:
+            if summary.step_time_s is not None and str(summary.case.variant) == variant.variant:
+                yield _row(variant.variant, _MEASURED, summary.step_time_s)
 
 
 def _projected(variant: ProjectedVariant) -> DataRow:
     time, speed_up = variant.step_time_s, variant.speed_up
-    bound = ", ".join([_bound(each) for each in variant.bound_by if each.share >= _LEAST_SHARE][:3])
+    bound = ", ".join([_bound(cause) for cause in variant.bound_by if cause.share >= _LEAST_SHARE][:3])
     estimate = None if time is None else time.estimate
     speed = "-" if speed_up is None else number(speed_up.mid)
     more = {"speed_up": speed, "bound": bound or "-", "reason": variant.reason or ""}
     return {**_row(variant.variant, _PROJECTED, estimate), **more}
 
 
-def _bound(found: ProjectedShare) -> str:
-    """Return the part, and its share if older projections have several."""
-    return found.part if found.share == 1 else f"{found.part} {found.share:.0%}"
+def _bound(cause: ProjectedShare) -> str:
+    """Older projections have several parts with shares."""
+    return cause.part if cause.share == 1 else f"{cause.part} {cause.share:.0%}"
 
 
 def _row(variant: str, kind: str, time: Estimate | None) -> DataRow:
