@@ -17,7 +17,7 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser
 
 
 def tell_page(path: Path, *, opens: bool, form: Form = Form.TEXT) -> None:
-    """Print a page's path, beside JSON and markdown to standard error, and open it if `opens`."""
+    """Print a page's path, beside JSON and markdown to standard error."""
     from dpbench.report.page.document import open_page
 
     if form is Form.TEXT:
@@ -36,9 +36,9 @@ def finish_page_beside(
     form: Form = Form.TEXT,
     reference: VariantId | None = None,
 ) -> None:
-    """Write a page beside results that are safe, and tell its path; only warn if it cannot be written.
+    """Only warn if the page cannot be written: the results are safe.
 
-    A link there is not followed: no user named the path, so it may lead to any file.
+    A link is not followed: no user named the path, so it may lead to any file.
     """
     from dpbench.report.page.content import page_of
     from dpbench.report.page.document import PagePathError, write_page

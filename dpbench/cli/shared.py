@@ -1,7 +1,4 @@
-"""Options of the same name, output, warnings and the standard streams.
-
-Texts reach a terminal by `show`, `show_lines` or `warn`, which remove terminal commands.
-"""
+"""Options of several commands, and output: `show`, `show_lines` and `warn` remove terminal commands."""
 
 import errno
 import json
@@ -26,15 +23,13 @@ from dpbench.errors import WrongInputError
 from dpbench.text.outside import one_line, printable
 
 RESULTS = Path("results/runs")
-"""Records and pages, unless an option names another."""
+"""Of records and pages."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 Details = Annotated[bool, typer.Option("--details", help="Show devices, phases, exact counts and the ladder too.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
 
 
 class Form(StrEnum):
-    """The form of a comparison on standard output."""
-
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
@@ -68,12 +63,12 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         every = self.params
-        rare = [each for each in every if getattr(each, "rich_help_panel", None) == _RARE]
-        self.params = [each for each in every if each not in rare]
+        rare = [param for param in every if getattr(param, "rich_help_panel", None) == _RARE]
+        self.params = [param for param in every if param not in rare]
         super().format_options(ctx, formatter)
         self.params = every
         with formatter.section(_RARE):
-            formatter.write_dl([record for each in rare if (record := each.get_help_record(ctx))])
+            formatter.write_dl([record for param in rare if (record := param.get_help_record(ctx))])
 
 
 def _completion(kind: str) -> Callable[[str], list[str]]:
@@ -91,9 +86,7 @@ WORKLOAD = typer.Argument(help="Such as convnet/base or my_model:factory.", auto
 
 
 def output_path(text: str) -> Path:
-    """Raise ValueError for a null byte, and for a folder's ending, such as ``x/``, which `Path` drops. A folder that
-    exists is left to the caller.
-    """
+    """Raise ValueError for a null byte, and for a folder's ending, such as ``x/``, which `Path` drops."""
     if "\0" in text:
         raise ValueError(f"{text!r} cannot be written, because it has a null byte; allowed: a file")
     if text.endswith(("/", "/.")) and not os.path.isdir(text):
@@ -109,12 +102,11 @@ def _option_path(given: str | Path) -> Path:
 
 
 def example(text: str) -> str:
-    """The end of a command's help."""
     return f"Example:\n\n    {text}"
 
 
 def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
-    """One line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
+    """A line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
     if not (gpus := machine.unusable_gpus(lists)):
         return []
     names = ", ".join(gpus)
@@ -124,7 +116,7 @@ def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None)
 
 
 def show(what: RenderableType | dict[str, Any]) -> None:
-    """Print on standard output; a dict as JSON."""
+    """Print a dict as JSON."""
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
@@ -132,7 +124,6 @@ def show(what: RenderableType | dict[str, Any]) -> None:
 
 
 def show_markdown(text: str) -> None:
-    """Print on standard output, without folding the lines."""
     sys.stdout.write(printable(text))
 
 
@@ -141,7 +132,6 @@ def show_lines(lines: Iterable[str]) -> None:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print lines on standard error."""
     for warning in warnings:
         complain(f"warning: {warning}")
 
@@ -152,7 +142,7 @@ def complain(message: str) -> None:
 
 
 def usage_line(message: str, command: str) -> str:
-    """The line for a parser's message, such as "No such option: --x"; `command` has the help."""
+    """`message` is a parser's, such as "No such option: --x"."""
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} Allowed: what `{command} --help` lists."
 
@@ -169,7 +159,7 @@ class _Printable:
 
 
 class GuardedStream:
-    """A standard stream that never raises an OSError. `lost` is the first one that lost output; a reader's end is none.
+    """Never raises an OSError; `lost` is the first one that lost output, but for a reader's end.
 
     After a failed write the rest goes to /dev/null, so Python's flush at the exit succeeds.
     """
@@ -212,10 +202,7 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream]:
-    """Keep a command's exit code, whatever happens to its streams; yield standard output.
-
-    A reader that is gone, or a stream closed before the start, changes nothing.
-    """
+    """Keep the exit code if a reader is gone or a stream was closed before the start; yield standard output."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed one's number must not become another file's
         os.set_inheritable(fd, True)
     os.close(fd)
