@@ -178,7 +178,7 @@ def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int],
 
 
 def take_blocks(pipe: socket, step: Step, settle: Callable[[str], str] = str) -> None:
-    """Take blocks until the coordinator closes the pipe."""
+    """Take blocks until the coordinator closes the pipe; `settle` makes a scheme's trials choose, and returns what."""
     send = sender(pipe)
     try:
         while message := pipe.recv(_REQUEST_BYTES):

@@ -59,20 +59,15 @@ def respond(text: str) -> LockstepRounds:
     with loading():
         for module in _PRELOADED:
             import_module(module)
-    rounds += _start_ups(request)
+    from dpbench.jobs.startup import start_up_rounds
+
+    for start_up in request.start_ups:  # before steps: later, this process has imported more than a user's has
+        rounds += start_up_rounds(start_up)
     with loading():
         import_module(_FOR_STEPS)
     rounds += [_round(job) for job in own]
     # The environment comes last: reading it initialises CUDA, and a process with CUDA must not fork.
     return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
-
-
-def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
-    """They come first: later, this process has imported more than a user's has."""
-    from dpbench.jobs.startup import start_up_rounds
-
-    for job in request.start_ups:
-        yield from start_up_rounds(job)
 
 
 def _round(job: LockstepJob) -> LockstepRound:

@@ -50,7 +50,7 @@ def described_links(machine: Machine) -> DescribedLinks:
         peers=tuple(
             (source, destination)
             for (source, destination), names in machine.routes.items()
-            if source is not None and destination is not None and not any(map(_is_staged, names))
+            if None not in (source, destination) and not any(name.startswith(_STAGED) for name in names)
         ),
         hops=tuple((*ends, tuple(names)) for ends, names in machine.routes.items()),
         links={name: (link.bandwidth.mid, link.latency.mid) for name, link in machine.links.items()},
@@ -71,10 +71,6 @@ def _ways(variant: VariantId, choice: AutoChoice, machine: Machine) -> list[Vari
     # Graphs are launched in sequence, whatever the dispatch.
     dispatches = ["sequence"] if variant.values.get("graphs") else choice.dispatches
     return [variant.with_parameters(dispatch=dispatch, **route) for dispatch in dispatches]
-
-
-def _is_staged(link: str) -> bool:
-    return link.startswith(_STAGED)
 
 
 ITEMS_PER_DEVICE = 32

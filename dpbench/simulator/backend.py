@@ -61,7 +61,7 @@ def start_devices(devices: int, *, numbers: bool = True) -> None:
     _serve_accelerator()
     _serve_data_parallel()
     _serve_autograd()
-    serve_modules()
+    nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
 
 
 def _check_process() -> None:
@@ -158,10 +158,6 @@ def _serve_autograd() -> None:
 
 Table = dict[str, Any]
 _active = threading.local()
-
-
-def serve_modules() -> None:
-    nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
 
 
 def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
