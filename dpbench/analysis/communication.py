@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench.records.count_record import Detail
-from dpbench.records.script_record import LEAST_STEPS, WARM_UP, Issue, Issues, Part, RankIssues
+from dpbench.records.script_record import WARM_UP, Issue, Issues, Part, RankIssues
 from dpbench.text.validated import Frozen
 
 _SENT_TO = {"send": "recv", "send_object_list": "recv_object_list"}
@@ -50,10 +50,7 @@ class Communication(Frozen):
 
 
 def communication(ranks: Sequence[RankIssues]) -> Communication:
-    """Raises ValueError if a rank has too few steps."""
-    for rank, issued in enumerate(ranks):
-        if len(issued.steps) < LEAST_STEPS:
-            raise ValueError(f"rank {rank} took {len(issued.steps)} steps of an optimizer")
+    """Each rank has `LEAST_STEPS` steps or more."""
     lines = []
     lengths = [len(issued.steps) for issued in ranks]
     if len(set(lengths)) > 1:
@@ -86,8 +83,8 @@ def _details(period: str, issue: Issue, sign: int) -> Iterable[Detail]:
         "count": 1,
         "size_bytes": issue.size_bytes,
         "unaligned": issue.is_unaligned,
-        "exposed": issue.is_exposed and period != "setup",
-        "exposed_bytes": issue.size_bytes if issue.is_exposed and period != "setup" else 0,
+        "exposed": issue.is_exposed,
+        "exposed_bytes": issue.size_bytes if issue.is_exposed else 0,
     }
     for counter, value in values.items():
         if value:

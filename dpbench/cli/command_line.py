@@ -1,7 +1,4 @@
-"""Options in, one call per command, an exit code out (`dpbench.errors.ExitCode`).
-
-Those of `gate` are its verdicts: 0 pass, 1 slower, 2 undecided, 3 broken, wrong input included.
-"""
+"""Options in, one call per command, an exit code out (`dpbench.errors.ExitCode`); those of `gate` are its verdicts."""
 
 import errno
 import os
@@ -38,17 +35,17 @@ _COMMANDS = {
     "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
     "asv-machine": ("asv", "Write this machine into asv's machine file."),
 }
-"""The module of each command, imported when it is called, and the line in the help."""
+"""By command its module and the line in the help."""
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
-"""The option for a command's folder, and this folder's name in the project's folder of results."""
+"""The option for a command's folder, and its name in the project's folder of results."""
 
 _FORMER: dict[str, dict[str, str]] = {
     "gate": {"--markdown": "--comment"},
     "counts": {"--ranks": "--nproc-per-node"},
     "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
 }
-"""Former names of a command's options, and the present ones."""
+"""Former names of options, and the present ones."""
 
 
 class _Commands(TyperGroup):
@@ -73,7 +70,7 @@ class _Commands(TyperGroup):
         return command
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete without an import of the commands."""
+        """Complete without importing the commands."""
         self._is_listing = True
         return super().shell_complete(ctx, incomplete)
 
@@ -83,10 +80,7 @@ class _Commands(TyperGroup):
 
 
 def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
-    """The text without spaces around it; raise WrongInputError for control characters.
-
-    A path keeps both.
-    """
+    """Strip the text; raise WrongInputError for control characters. A path keeps both."""
     value = process(ctx, text.strip() if isinstance(text, str) else text)
     if not isinstance(text, str) or isinstance(value, Path):
         return process(ctx, text)
@@ -117,16 +111,13 @@ def _before(
 
 
 def project_defaults(command: str | None) -> dict[str, str]:
-    """What the project's pyproject.toml sets for a command, as text of the command line.
-
-    Raise WrongInputError. A command without such options never reads the file.
-    """
+    """What the project's pyproject.toml sets for a command, as text of the command line. Raise WrongInputError."""
     from dpbench.cases.project_file import find_project_table  # help and completion do without its imports
 
-    found = find_project_table(Path.cwd()) if command in _FOLDERS else None
-    if found is None or command is None:
+    project = find_project_table(Path.cwd()) if command in _FOLDERS else None
+    if project is None or command is None:
         return {}
-    path, table = found
+    path, table = project
     options = table.compare if command == "compare" else {}
     texts = {key: ",".join(map(str, it if isinstance(it, list) else [it])) for key, it in options.items()}
     option, name = _FOLDERS[command]
@@ -144,7 +135,7 @@ def main() -> NoReturn:
 
 
 def _renamed(words: list[str]) -> list[str]:
-    """The words with present names of options; a script's arguments, behind ``--``, stay."""
+    """A script's arguments, behind ``--``, stay."""
     former = next((_FORMER[word] for word in words if word in _FORMER), {})
     end = words.index("--") if "--" in words else len(words)
     for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):

@@ -83,8 +83,8 @@ def _script(
         record = count_scripts([job])[0]
     if record.reason is not None:
         raise ChildError(f"script: {script!r}: {record.reason}")
-    found = communication(record.ranks)
-    show(script_json(job, found) if as_json else script_text(job, found))
+    sent = communication(record.ranks)
+    show(script_json(job, sent) if as_json else script_text(job, sent))
     return ExitCode.OK
 
 

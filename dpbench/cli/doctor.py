@@ -43,12 +43,12 @@ def _describe(path: Path, as_json: bool) -> ExitCode:
     check_path(path)
     warn(unusable(ask_machine()))
     with waiting(Console(stderr=True), "measuring for some seconds"):
-        found = ask_measured()
-    write_machine_file(path, found)
-    notes = notes_of(found)
+        measured = ask_measured()
+    write_machine_file(path, measured)
+    notes = notes_of(measured)
     command = f"dpbench project convnet/base --machine {path}"
     if as_json:
-        show({"machine_file": str(path), "devices": len(found.names), "notes": notes, "project": command})
+        show({"machine_file": str(path), "devices": len(measured.names), "notes": notes, "project": command})
     else:
         show_lines([f"{path}: written", *notes, f"to project on it: {command}"])
     return ExitCode.OK

@@ -29,11 +29,11 @@ def export(
         raise WrongInputError("--output: is missing, and parquet is binary; allowed: a file")
     contents = [Store(file).read() for file in records]
     warn([warning for content in contents for warning in content.warnings])
-    found = rows_of([record for each in contents for record in each.records], rows)
+    exported = rows_of([record for content in contents for record in content.records], rows)
     if output is None:
-        sys.stdout.write(to_bytes(found, to).decode())
+        sys.stdout.write(to_bytes(exported, to).decode())
     else:
-        write_rows(found, to, output, "--output")
+        write_rows(exported, to, output, "--output")
     return ExitCode.OK
 
 

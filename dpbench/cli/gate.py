@@ -32,7 +32,7 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "junit": gate_junit,
 }
 _NAME_MAX = 255
-"""Bytes of a file name on Linux (limits.h)."""
+"""Bytes (limits.h)."""
 
 
 class _GateCommand(Command):
@@ -92,10 +92,10 @@ def gate(
     )
     summary = _checked_summary(files, github=github)
     with stages(Console(stderr=True)) as say:
-        found = _judged(asked, say, lambda broken: _write(broken, writers, summary, github=github), as_json)
-    _write(found, writers, summary, github=github)
-    show(gate_json(found) if as_json else gate_text(found))
-    return EXIT_CODES[found.verdict]
+        judgement = _judged(asked, say, lambda broken: _write(broken, writers, summary, github=github), as_json)
+    _write(judgement, writers, summary, github=github)
+    show(gate_json(judgement) if as_json else gate_text(judgement))
+    return EXIT_CODES[judgement.verdict]
 
 
 def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
@@ -110,7 +110,7 @@ def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement],
 
 
 def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
-    """GitHub's summary, if asked for; raise GateError if a file cannot be written."""
+    """Raise GateError if a file cannot be written."""
     summary = _summary_file() if github else None
     for path in (*files.values(), *([summary] if summary else [])):
         _check_writable(path)
@@ -189,7 +189,7 @@ def _check_replaceable(files: Mapping[str, Path]) -> None:
 def _write(
     judgement: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
 ) -> None:
-    """The files, GitHub's summary and its annotations; raise GateError if a file is unwritable."""
+    """Raise GateError if a file cannot be written."""
     try:
         for path, text in writers.items():
             replace_text(path, text(judgement))

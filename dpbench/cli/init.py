@@ -37,10 +37,10 @@ def init(
     """Write benchmarks/gate.toml with this repository's own benchmarks. Files that exist stay as they are."""
     try:
         repository = Repository(Path.cwd())
-        found = find_benchmarks(repository.root, repository.tracked_files())
+        benchmarks = find_benchmarks(repository.root, repository.tracked_files())
     except GateError as error:
         raise WrongInputError(f"{error}; allowed: a folder in a git repository") from error
-    texts = {SETTINGS: settings_text(found), **(_workflows() if ci is Ci.GITHUB else {})}
+    texts = {SETTINGS: settings_text(benchmarks), **(_workflows() if ci is Ci.GITHUB else {})}
     kept = {name: "exists" for name in texts if os.path.lexists(repository.root / name)}
     project = find_project_table(repository.root)
     if project is not None and project[1].gate is not None:
@@ -48,30 +48,30 @@ def init(
     new = {name: text for name, text in texts.items() if name not in kept}
     write_new(repository.root, new)
     show_lines(f"{name}: not written: {reason}" for name, reason in kept.items())
-    asv, tests = int(found.has_asv), len(found.tests)
-    counts = f": factories {len(found.factories)}, suites of asv {asv}, files of pytest-benchmark {tests}"
+    asv, tests = int(benchmarks.has_asv), len(benchmarks.tests)
+    counts = f": factories {len(benchmarks.factories)}, suites of asv {asv}, files of pytest-benchmark {tests}"
     show_lines(f"{name}: written{counts if name == SETTINGS else ''}" for name in new)
-    show_lines(_next_steps(found, new))
+    show_lines(_next_steps(benchmarks, new))
     return ExitCode.OK
 
 
 def write_new(root: Path, texts: Mapping[Path, str]) -> None:
-    """Write files below `root`, with their folders, all or none; raise WrongInputError, also if one exists."""
+    """Write all files with their folders, or none; raise WrongInputError, also if one exists."""
     made: list[Path] = []
     path = root
     try:
         for name, text in texts.items():
             path = root / name
-            for folder in reversed([each for each in path.parents if not each.exists()]):
+            for folder in reversed([parent for parent in path.parents if not parent.exists()]):
                 folder.mkdir()
                 made.append(folder)
             with path.open("x", encoding="utf-8") as file:
                 made.append(path)
                 file.write(text)
     except BaseException as error:
-        for each in reversed(made):
+        for entry in reversed(made):
             with suppress(OSError):
-                each.rmdir() if each.is_dir() else each.unlink()
+                entry.rmdir() if entry.is_dir() else entry.unlink()
         if not isinstance(error, OSError):
             raise
         place = str(path.relative_to(root))
@@ -79,7 +79,6 @@ def write_new(root: Path, texts: Mapping[Path, str]) -> None:
 
 
 def _workflows() -> dict[Path, str]:
-    """Workflows with the address and commit that this dpbench was installed from, if pip knows them."""
     texts = {_WORKFLOWS / path.name: path.read_text(encoding="utf-8") for path in sorted(_TEMPLATES.glob("*.yml"))}
     place = _installed_from()
     return {name: re.sub(_PLACEHOLDER, place, text) for name, text in texts.items()} if place else texts
@@ -95,11 +94,11 @@ def _installed_from() -> str | None:
     return None
 
 
-def _next_steps(found: FoundBenchmarks, new: Mapping[Path, str]) -> list[str]:
+def _next_steps(benchmarks: FoundBenchmarks, new: Mapping[Path, str]) -> list[str]:
     if not new:
         return ["complete: dpbench gate --base HEAD~1"]
-    is_empty = SETTINGS in new and not (found.factories or found.has_asv or found.tests)
-    suites = "; its suites need pip install 'torch-dpbench[suites]'" if found.has_asv or found.tests else ""
+    is_empty = SETTINGS in new and not (benchmarks.factories or benchmarks.has_asv or benchmarks.tests)
+    suites = "; its suites need pip install 'torch-dpbench[suites]'" if benchmarks.has_asv or benchmarks.tests else ""
     return [
         "next:",
         f"  name a benchmark of yours in {SETTINGS}" if is_empty else f"  read {SETTINGS}{suites}",

@@ -16,7 +16,6 @@ from dpbench.errors import ExitCode
 
 
 def vocabulary_json() -> dict[str, Any]:
-    """Return the object that `dpbench list --json` prints."""
     return {
         "variants": [{"name": name, "what": what} for name, what in _variants().items()],
         "parameters": _parameters_json(),
@@ -33,7 +32,6 @@ def vocabulary_json() -> dict[str, Any]:
 
 
 def vocabulary_text() -> Group:
-    """Return the tables for a terminal."""
     sizes = ", ".join(Size)
     families = {family: f"{what}; items are {UNITS[family]}" for family, what in FAMILIES.items()}
     return Group(
@@ -54,13 +52,11 @@ def _variants() -> dict[str, str]:
 
 
 def _registered(kind: str) -> dict[str, str]:
-    """Return a line for each name that an installed package registers."""
     points = registered(kind)
     return {name: f"{point.value}, of {point.dist.name if point.dist else '?'}" for name, point in points.items()}
 
 
 def _parameters_json() -> list[dict[str, Any]]:
-    """Return an entry for each parameter. `variants` are the names that take it."""
     takers: dict[tuple[str, str, str], list[VariantName]] = {}
     for variant in VariantName:
         for name, parameter in variant.parameters.items():
@@ -72,7 +68,6 @@ def _parameters_json() -> list[dict[str, Any]]:
 
 
 def _parameters() -> dict[str, str]:
-    """Return a line for each parameter."""
     return {
         f"{scheme}[{name}=...]": f"{parameter.sentence}: {parameter.allowed}"
         for scheme in SCHEMES

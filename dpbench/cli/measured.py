@@ -40,10 +40,9 @@ def measure_spec(
     resumes: bool = False,
     with_counts: bool = False,
 ) -> ExitCode:
-    """`make_path` makes the file of records once the machine is known to do.
+    """`make_path` makes the file of records. If it `resumes`, the next call goes on in the same file.
 
-    If it `resumes`, the next call goes on in the same file, and an interrupt says so. With `with_counts`, details and
-    JSON have exact counts on simulated devices, if there is no accelerator.
+    With `with_counts`, details and JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
 
@@ -57,35 +56,34 @@ def measure_spec(
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
         warn(load.warning() if load else [])
         check = None if output.allow_different else check_environment
-        found = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check)
-    warn(list(found.warnings))
-    if found.is_interrupted and not found.records:
+        swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check)
+    warn(list(swept.warnings))
+    if swept.is_interrupted and not swept.records:
         drop_if_empty(store.path)
         raise KeyboardInterrupt
     compared = compare_records(
-        found.records, planned.skipped, reference=spec.reference, allow_different=output.allow_different
+        swept.records, planned.skipped, reference=spec.reference, allow_different=output.allow_different
     )
     with_counts = with_counts and (output.details or output.form is Form.JSON)
-    with_counts = with_counts and not machine.accelerators and not found.is_interrupted
+    with_counts = with_counts and not machine.accelerators and not swept.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
-    show_comparisons(compared, output, counted, found.other_load)
+    show_comparisons(compared, output, counted, swept.other_load)
     if output.csv is not None:
-        write_rows(rows_of(found.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
-    page = PageInputs(found.records, planned.skipped, counted)
+        write_rows(rows_of(swept.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
+    page = PageInputs(swept.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
     finish_page_beside(page, lambda: path, output, spec.reference)
-    if found.is_interrupted:
-        of = f"{len(found.records)} of {len(planned.cases) * spec.rounds} measurements are kept"
+    if swept.is_interrupted:
+        of = f"{len(swept.records)} of {len(planned.cases) * spec.rounds} measurements are kept"
         complain(f"{of}; {'repeat the command to go on' if resumes else f'to see them: dpbench report {store.path}'}")
         raise KeyboardInterrupt
-    measured = any(record.outcome is Outcome.OK for record in found.records)
+    measured = any(record.outcome is Outcome.OK for record in swept.records)
     return ExitCode.OK if measured else ExitCode.NEGATIVE
 
 
 def show_comparisons(
     compared: Comparisons, output: Output, counted: tuple[CountRecord, ...] = (), load: OtherLoad | None = None
 ) -> None:
-    """What was measured just now, with exact counts and a warning of other load."""
     if output.form is Form.JSON:
         times = comparisons_json(compared)
         of_load = {} if load is None else {"other_load": asdict(load)}
@@ -98,15 +96,15 @@ def show_comparisons(
 
 
 def show_named_comparisons(
-    found: Sequence[tuple[str, Comparisons]], form: Form, *, details: bool, warning: str | None = None
+    named: Sequence[tuple[str, Comparisons]], form: Form, *, details: bool, warning: str | None = None
 ) -> None:
-    """Each with the name of its machine, which may be empty."""
+    """The name of a machine may be empty."""
     if form is Form.MARKDOWN:
-        show_markdown(comparisons_markdown(found))
+        show_markdown(comparisons_markdown(named))
     elif form is Form.JSON:
-        show({"machines": [{"name": name, **comparisons_json(compared)} for name, compared in found]})
+        show({"machines": [{"name": name, **comparisons_json(compared)} for name, compared in named]})
     else:
-        for name, compared in found:
+        for name, compared in named:
             show_lines([name] if name else [])
             show(comparisons_text(compared, with_details=details, warning=warning))
         if not details:
@@ -114,7 +112,7 @@ def show_named_comparisons(
 
 
 def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> None:
-    """Whole, or not at all; raises WrongInputError with the option's name."""
+    """Raises WrongInputError with the option's name."""
     content = to_bytes(rows, form)
     try:
         replace_bytes(path, content)
@@ -130,7 +128,7 @@ def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecor
 
 
 def _counted_beside(spec: Spec, planned: Plan) -> tuple[CountRecord, ...]:
-    """Counts for the plan's times; if counting fails, warn and return none."""
+    """If counting fails, warn and return none."""
     try:
         return count_planned(plan_beside(spec, [case.devices for case in planned.cases]))
     except ChildError as error:

@@ -51,12 +51,12 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         every = self.params
-        rare = [each for each in every if getattr(each, "rich_help_panel", None) == _RARE]
-        self.params = [each for each in every if each not in rare]
+        rare = [param for param in every if getattr(param, "rich_help_panel", None) == _RARE]
+        self.params = [param for param in every if param not in rare]
         super().format_options(ctx, formatter)
         self.params = every
         with formatter.section(_RARE):
-            formatter.write_dl([record for each in rare if (record := each.get_help_record(ctx))])
+            formatter.write_dl([record for param in rare if (record := param.get_help_record(ctx))])
 
 
 def _completion(kind: str) -> Callable[[str], list[str]]:

@@ -31,9 +31,9 @@ def finish_page_beside(
     output: PageOutput,
     reference: VariantId | None = None,
 ) -> None:
-    """Write a page beside results that are safe, and tell its path; only warn if it cannot be written.
+    """Only warn if the page cannot be written: the results are safe.
 
-    A link there is not followed: no user named the path, so it may lead to any file.
+    A link is not followed: no user named the path, so it may lead to any file.
     """
     from dpbench.report.page.content import page_of
     from dpbench.report.page.document import PagePathError, write_page

@@ -59,8 +59,8 @@ def project(
     chosen = _variants(variants)
     _check(workload, math, {"loader": loader, "one-device": one_device})
     size = None if batch is None else _batch(batch)
-    for each in machines:
-        check_batch(each.devices if size is None else size, each.devices)
+    for described in machines:
+        check_batch(described.devices if size is None else size, described.devices)
     for variant in chosen:
         check_variant(variant)
     with waiting(Console(stderr=True), f"counting a step of {workload} for each variant; about a minute, then cached"):
@@ -69,12 +69,12 @@ def project(
     setting = Setting(
         math, ahead, None if one_device is None else one_device / 1e3, loader_items_per_s=loader, fitted=fitted()
     )
-    found = [
-        project_machine(each, counted, workload, chosen, ways=own, batch=size, setting=setting)
-        for each, own in zip(machines, ways, strict=True)
+    projections = [
+        project_machine(described, counted, workload, chosen, ways=own, batch=size, setting=setting)
+        for described, own in zip(machines, ways, strict=True)
     ]
-    content = projections_json(found)
-    show(content if output.as_json else projections_text(found))
+    content = projections_json(projections)
+    show(content if output.as_json else projections_text(projections))
     try:
         page = PageInputs(projections=parse_projections(content))
     except ValueError as error:
@@ -111,7 +111,7 @@ def _batch(text: str) -> int:
 def _list(as_json: bool) -> None:
     machines = [load_machine(name) for name in machine_names()]
     if as_json:
-        show({"machines": [{"name": each.name, "devices": each.devices} for each in machines]})
+        show({"machines": [{"name": machine.name, "devices": machine.devices} for machine in machines]})
     else:
         show_lines(
             f"{machine.name:24} {machine.devices} x {machine.device.name}, host {machine.host.name}"

@@ -45,9 +45,9 @@ def report(
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
     chosen = None if reference is None else _variant(reference)
-    found = read_inputs(files)
-    warn(found.left_out)
-    if found.is_empty:
+    inputs = read_inputs(files)
+    warn(inputs.left_out)
+    if inputs.is_empty:
         complain(f"{', '.join(map(str, files))}: no line is a record; nothing was written")
         return ExitCode.NEGATIVE
     if output is None:  # that of one file is its own; several must not replace the page of the first
@@ -55,16 +55,16 @@ def report(
     if commits is not None:
         if history:
             raise WrongInputError("--history: cannot be combined with --commits; allowed: one of them")
-        found = of_two_commits(found, *commits)
+        inputs = of_two_commits(inputs, *commits)
     else:
         if history:
-            check_history(found)
-        found = replace(found, commit_dates=_commit_dates(found.records), with_days=history)
-    machines = by_machine(found.records, reference=chosen)
+            check_history(inputs)
+        inputs = replace(inputs, commit_dates=_commit_dates(inputs.records), with_days=history)
+    machines = by_machine(inputs.records, reference=chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
-    page = page_of(found, chosen)
+    page = page_of(inputs, chosen)
     write_page(page, output)
-    if shown.form is not Form.TEXT or found.records:
+    if shown.form is not Form.TEXT or inputs.records:
         show_named_comparisons(named, shown.form, details=shown.details)
     if shown.form is Form.TEXT:
         show_lines([answer for machine in page.machines for section in machine.sections for answer in section.answers])

@@ -19,7 +19,7 @@ from dpbench.text.outside import one_line, printable
 
 
 def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
-    """One line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
+    """A line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
     if not (gpus := machine.unusable_gpus(lists)):
         return []
     names = ", ".join(gpus)
@@ -29,7 +29,7 @@ def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None)
 
 
 def show(what: RenderableType | dict[str, Any]) -> None:
-    """Print on standard output; a dict as JSON."""
+    """Print a dict as JSON."""
     if isinstance(what, dict):
         sys.stdout.write(json.dumps(what, indent=2, allow_nan=False) + "\n")
     else:
@@ -37,7 +37,6 @@ def show(what: RenderableType | dict[str, Any]) -> None:
 
 
 def show_markdown(text: str) -> None:
-    """Print on standard output, without folding the lines."""
     sys.stdout.write(printable(text))
 
 
@@ -46,7 +45,6 @@ def show_lines(lines: Iterable[str]) -> None:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print lines on standard error."""
     for warning in warnings:
         complain(f"warning: {warning}")
 
@@ -57,7 +55,7 @@ def complain(message: str) -> None:
 
 
 def usage_line(message: str, command: str) -> str:
-    """The line for a parser's message, such as "No such option: --x"; `command` has the help."""
+    """`message` is a parser's, such as "No such option: --x"."""
     end = "" if message.endswith((".", "?")) else "."
     return f"{message}{end} Allowed: what `{command} --help` lists."
 
@@ -74,7 +72,7 @@ class _Printable:
 
 
 class GuardedStream:
-    """A standard stream that never raises an OSError. `lost` is the first one that lost output; a reader's end is none.
+    """Never raises an OSError; `lost` is the first one that lost output, but for a reader's end.
 
     After a failed write the rest goes to /dev/null, so Python's flush at the exit succeeds.
     """
@@ -117,10 +115,7 @@ class GuardedStream:
 
 @contextmanager
 def guarded_streams() -> Iterator[GuardedStream]:
-    """Keep a command's exit code, whatever happens to its streams; yield standard output.
-
-    A reader that is gone, or a stream closed before the start, changes nothing.
-    """
+    """Keep the exit code if a reader is gone or a stream was closed before the start; yield standard output."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed one's number must not become another file's
         os.set_inheritable(fd, True)
     os.close(fd)

@@ -41,19 +41,19 @@ def trace(
     """
     spec = from_options({"workloads": workload, "variants": variants, "batch": batch, "devices": devices})
     _check_one(spec)
-    found = _traced(spec)
-    picture, events = _write(found, output)
-    show(trace_json(found) if as_json else trace_text(found))
+    traced = _traced(spec)
+    picture, events = _write(traced, output)
+    show(trace_json(traced) if as_json else trace_text(traced))
     complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
-    return ExitCode.OK if any(variant.timeline is not None for variant in found.variants) else ExitCode.NEGATIVE
+    return ExitCode.OK if any(variant.timeline is not None for variant in traced.variants) else ExitCode.NEGATIVE
 
 
-def _write(found: Trace, folder: Path) -> tuple[Path, Path]:
+def _write(traced: Trace, folder: Path) -> tuple[Path, Path]:
     try:
         picture = new_run_path(folder, "trace", ".svg")
         events = picture.with_suffix(".perfetto.json")
-        replace_text(picture, svg(found))
-        replace_text(events, json.dumps(perfetto(found)))
+        replace_text(picture, svg(traced))
+        replace_text(events, json.dumps(perfetto(traced)))
     except StoreError as error:
         raise WrongInputError(str(error).replace("results:", "output:", 1)) from error
     except OSError as error:
@@ -76,8 +76,8 @@ def _traced(spec: Spec) -> Trace:
         with _working("simulating"):
             return trace_simulated(cases, planned.skipped)
     machine = machine_for(spec)
-    if found := unusable(machine, spec.devices):
-        raise UnusableMachineError("; ".join(found))
+    if warnings := unusable(machine, spec.devices):
+        raise UnusableMachineError("; ".join(warnings))
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.
     wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]

@@ -1,3 +1,1 @@
-"""Is this machine fit to measure on? The parent imports neither torch nor NVML, and no setting of the machine is
-changed. See README.md.
-"""
+"""Is this machine fit to measure on? See README.md."""

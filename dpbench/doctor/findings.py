@@ -5,7 +5,7 @@ from enum import StrEnum
 from dpbench.text.validated import Frozen
 
 UNKNOWN = "unknown: "
-"""Begins a value that the examination could not read."""
+"""Begins a value that could not be read."""
 
 
 class Severity(StrEnum):
@@ -17,8 +17,6 @@ class Severity(StrEnum):
 
 
 class Finding(Frozen):
-    """`what` names the subject. `value` is text for people with the unit. `advice` says what the user can do."""
-
     severity: Severity
     what: str
     value: str
@@ -26,8 +24,6 @@ class Finding(Frozen):
 
 
 class Findings(Frozen):
-    """The examining child's message to its parent."""
-
     findings: tuple[Finding, ...]
 
 

@@ -1,4 +1,4 @@
-"""`dpbench doctor`: what a child finds on this machine, and the output: machine, findings, the variants that run."""
+"""`dpbench doctor`: what a child finds on this machine, and the output."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -64,11 +64,7 @@ def doctor_json(machine: MachineInfo, findings: Sequence[Finding], warnings: lis
 
 
 def doctor_text(machine: MachineInfo, findings: Sequence[Finding], *, with_details: bool = False) -> Group:
-    """The machine, what disturbs, the variants that run and the verdict.
-
-    Without details about 20 lines: what is ok is counted, what is unknown is named, and advice is for what is
-    unreliable.
-    """
+    """Without details, what is ok is counted, what is unknown is named, and advice is for what is unreliable."""
     if with_details:
         return Group(_facts(machine), _findings(findings), _variants(machine), Text(one_line(_verdict(findings))))
     lines = [_machine(machine), *_disturbing(findings), *_runs(machine)]
@@ -76,18 +72,18 @@ def doctor_text(machine: MachineInfo, findings: Sequence[Finding], *, with_detai
 
 
 def _machine(machine: MachineInfo) -> str:
-    devices = ", ".join(f"{each.device} {each.name}" for each in machine.accelerators) or "no accelerator"
+    devices = ", ".join(f"{device.device} {device.name}" for device in machine.accelerators) or "no accelerator"
     software = f"python {machine.python}, torch {machine.torch or 'that does not import'}"
     return f"{machine.cpu_model}, {machine.cores} cores, {machine.memory_bytes / _GIB:.1f} GiB; {software}; {devices}"
 
 
 def _disturbing(findings: Sequence[Finding]) -> Iterator[str]:
-    of = {severity: [each for each in findings if each.severity is severity] for severity in Severity}
+    of = {severity: [finding for finding in findings if finding.severity is severity] for severity in Severity}
     for finding in of[Severity.UNRELIABLE]:
         yield f"UNRELIABLE {finding.what}: {finding.value}; {finding.advice}"
-    notes = [each for each in of[Severity.NOTE] if not each.value.startswith(UNKNOWN)]
+    notes = [finding for finding in of[Severity.NOTE] if not finding.value.startswith(UNKNOWN)]
     yield from (f"note {finding.what}: {finding.value}" for finding in notes[:_MOST_NOTES])
-    unknown = [each.what for each in of[Severity.NOTE] if each.value.startswith(UNKNOWN)]
+    unknown = [finding.what for finding in of[Severity.NOTE] if finding.value.startswith(UNKNOWN)]
     more = f"{len(notes) - _MOST_NOTES} more notes, " if len(notes) > _MOST_NOTES else ""
     asked = f"unknown: {', '.join(unknown)}; " if unknown else ""
     yield f"{asked}{more}{len(of[Severity.OK])} findings are ok; --details has all, with advice"

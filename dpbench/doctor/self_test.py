@@ -1,7 +1,4 @@
-"""The self-test: measure one case as if it were two, and report the difference as noise.
-
-Even rounds count as the first case, odd rounds as the second.
-"""
+"""The self-test: measure one case as if it were two, even and odd rounds, and report the difference as noise."""
 
 import math
 import time
@@ -36,10 +33,9 @@ _Z90 = 1.2816  # the 90 % quantile of a normal value: a slowdown of `detectable`
 
 @dataclass(frozen=True)
 class Noise:
-    """How much two equal cases differ on this machine, as shares: 0.01 is 1 %.
+    """Shares: 0.01 is 1 %. `ratio` is first over second, `spread` the standard deviation of the rounds' medians.
 
-    `ratio` is first over second. `spread` is the standard deviation of the rounds' medians. `detectable` is the
-    smallest slowdown that `rounds` rounds find nine times in ten, by an interval without 1.
+    `detectable` is the smallest slowdown that `rounds` rounds find nine times in ten, by an interval without 1.
     """
 
     ratio: Estimate
@@ -49,19 +45,16 @@ class Noise:
 
     @property
     def looks_unequal(self) -> bool:
-        """Whether the interval excludes 1, as it does by chance one time in twenty."""
+        """By chance one time in twenty."""
         return self.ratio.low is not None and self.ratio.high is not None and not self.ratio.low <= 1 <= self.ratio.high
 
 
 def noise_of(first: Rounds, second: Rounds) -> Noise:
-    """The noise in two sets of rounds of one case, taken in turn.
-
-    Raises ValueError if they differ in length or have fewer than two rounds.
-    """
+    """Raises ValueError if the sets differ in length or have fewer than two rounds."""
     rounds = len(first)
     if rounds < 2 or len(second) != rounds:
         raise ValueError(f"noise needs two or more rounds, equally many of each; there are {rounds} and {len(second)}")
-    variances = [float(np.var(log_medians(each), ddof=1)) for each in (first, second)]
+    variances = [float(np.var(log_medians(half), ddof=1)) for half in (first, second)]
     spread = float(np.sqrt(np.mean(variances)))
     error = spread * np.sqrt(2 / rounds)
     detectable = float(np.expm1((t95_from_table(2 * rounds - 2) + _Z90) * error))
@@ -76,10 +69,7 @@ def self_test(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[Finding]:
-    """Measure pairs of equal rounds, in random order, for `seconds`, at least three.
-
-    A failed round ends the test, and is the only finding.
-    """
+    """Measure three pairs of rounds or more, for `seconds`; a failed round ends the test, and is the only finding."""
 
     def report(before: int, now: Progress) -> None:
         elapsed_s, done, least = clock() - begin_s, before + now.done, 2 * _LEAST_PAIRS
@@ -125,7 +115,6 @@ def _pairs(case: Case) -> Iterator[list[tuple[int, Case]]]:
 
 
 def findings_of(records: list[Record]) -> list[Finding]:
-    """Three on the noise, or one on the first record that failed."""
     failed = next((record for record in records if record.outcome is not Outcome.OK), None)
     if failed is not None:
         reason = (failed.reason or "").splitlines()[0]
@@ -146,7 +135,7 @@ def findings_of(records: list[Record]) -> list[Finding]:
 
 
 def _judged(what: str, value: str, noise: Noise) -> Finding:
-    """The smallest change judges the noise: what is too much depends on the rounds."""
+    """The smallest change judges: what is too much noise depends on the rounds."""
     seen, percent = "the smallest change seen is over", 100 * noise.detectable
     if percent > MANY_PERCENT:
         advice = "a comparison shows little: stop other work on the machine, or take many more rounds"

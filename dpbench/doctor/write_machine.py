@@ -1,7 +1,7 @@
 """The machine file of `dpbench doctor --machine-file`: five measured numbers, and parts of parts.toml for the rest.
 
-A part's efficiency is a share of the vendor's peak, which a measured product or copy includes already. So the file's
-peak is the measured rate divided by that share, and a projection of the same operator gives the measured time.
+A part's efficiency is a share of the vendor's peak, which a measured rate includes already. So the file's peak is the
+measured rate divided by that share, and a projection of the same operator gives the measured time.
 """
 
 import json
@@ -38,16 +38,13 @@ _LANES_OF_THE_CPU = (
 
 
 class MeasureRequest(Frozen):
-    """Request to measure this machine's devices."""
-
     with_all_reduce: bool = True
 
 
 class Measured(Frozen):
     """Rates are FLOP/s or bytes/s, one for each repeat; an empty series was not measured.
 
-    `links` has NVML's entries, such as ``0-1 NV18``. `copies` went between the devices `copy_pair`. `failures` has
-    reasons by what could not be measured.
+    `links` has NVML's entries, such as ``0-1 NV18``. `copies` went between the devices `copy_pair`.
     """
 
     date: str
@@ -68,7 +65,7 @@ class Measured(Frozen):
 
 
 class _Generation(NamedTuple):
-    """Parts for what was not measured on a device of this compute capability or newer."""
+    """Parts for devices of this compute capability or newer."""
 
     capability: tuple[int, int]
     efficiency: str
@@ -90,9 +87,7 @@ _BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
 
 
 def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> Measured:
-    """NCCL may hang or crash, so a child that did not survive is started again without it. Raise UnusableMachineError
-    if that fails too.
-    """
+    """NCCL may hang or crash: then a second child measures without it. Raise UnusableMachineError."""
     for with_all_reduce in (True, False):
         end = launch(MEASURE, MeasureRequest(with_all_reduce=with_all_reduce).model_dump_json(), timeout_s)
         if answer := answer_in(end.record, Measured):
@@ -102,7 +97,7 @@ def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) ->
 
 
 def check_path(path: Path) -> None:
-    """Raise WrongInputError unless a machine file can be written to `path` and read again."""
+    """Raise WrongInputError."""
     allowed = "a path that ends with .toml, in a folder that exists"
     if path.suffix != ".toml":
         raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not allowed; allowed: {allowed}")
@@ -115,7 +110,7 @@ def check_path(path: Path) -> None:
 
 
 def write_machine_file(path: Path, measured: Measured) -> None:
-    """Write it, or leave what was there; raise UnusableMachineError or WrongInputError."""
+    """Raise UnusableMachineError or WrongInputError."""
     text = machine_text(measured, known_parts())
     try:
         replace_text(path, text)
@@ -133,7 +128,7 @@ def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
     table: dict[str, Any] = {
         "host": generation.host,
         "devices": devices,
-        "switches": [[each] for each in range(devices)],
+        "switches": [[device] for device in range(devices)],
         "sockets": [list(range(devices))],
         "peer": measured.is_peer,
     }
@@ -150,8 +145,7 @@ def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
 
 
 def generation_of(measured: Measured) -> _Generation:
-    """The parts for the first device: those of its name, or of the nearest generation."""
-    nearest = next(each for each in _GENERATIONS if (measured.capability or (0, 0)) >= each.capability)
+    nearest = next(row for row in _GENERATIONS if (measured.capability or (0, 0)) >= row.capability)
     words = measured.names[0].replace("-", " ").split()
     return nearest._replace(
         efficiency=next((part for word, part in _BY_NAME.items() if word in words), nearest.efficiency)
@@ -159,7 +153,6 @@ def generation_of(measured: Measured) -> _Generation:
 
 
 def notes_of(measured: Measured) -> list[str]:
-    """What a reader of a projection on this machine should know."""
     devices = ", ".join(f"{measured.names.count(name)} x {name}" for name in dict.fromkeys(measured.names))
     parts = generation_of(measured)
     notes = [
@@ -206,7 +199,6 @@ def _device(measured: Measured, parts: Mapping[str, Any], generation: _Generatio
 def _links(
     measured: Measured, parts: Mapping[str, Any], generation: _Generation, nvlinks: Mapping[Pair, int], stamp: str
 ) -> dict[str, Any]:
-    """The links that this layout needs; the measured copy is that of its own link."""
     known, pairs = parts["link"], len(measured.names) * (len(measured.names) - 1) // 2
     links: dict[str, Any] = {"pcie": generation.pcie}
     if nvlinks:
@@ -226,7 +218,6 @@ def _links(
 def _ring(
     measured: Measured, parts: Mapping[str, Any], links: Mapping[str, Any], hop: str, stamp: str
 ) -> dict[str, Any]:
-    """NCCL's ring; without an all-reduce, a share of one link between devices."""
     bus = _number(measured.all_reduce, "bandwidth", "GB/s", f"{stamp}: torch.cuda.nccl.all_reduce")
     if bus is None:
         link = links["nvlink" if hop == "nvlink" else "staged" if "staged" in links else "pcie"]
@@ -257,12 +248,12 @@ def _joined(links: Iterable[Pair]) -> set[int]:
 def _number(
     values: Iterable[float], dimension: str, unit: str, source: str, factor: float = 1.0
 ) -> dict[str, Any] | None:
-    """The values' quantiles of 10, 50 and 90 % times `factor`; None if none is possible."""
+    """Quantiles of 10, 50 and 90 %; None if no value is possible."""
     least, most = BOUNDS[dimension]
     kept = [value * factor for value in values if 2 * least < value * factor < most / 2]  # also when rounded
     if not kept:
         return None
-    numbers = (float(f"{each / UNITS[dimension][unit]:.4g}") for each in np.quantile(kept, (0.1, 0.5, 0.9)))
+    numbers = (float(f"{number / UNITS[dimension][unit]:.4g}") for number in np.quantile(kept, (0.1, 0.5, 0.9)))
     return {**dict(zip(("low", "mid", "high"), numbers, strict=True)), "unit": unit, "source": one_line(source)}
 
 
@@ -270,11 +261,11 @@ def _toml(table: Mapping[str, Any]) -> str:
     lines = [f"{key} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):
-            lines += ["", f"[{key}]", *(f"{name} = {_value(each)}" for name, each in value.items())]
+            lines += ["", f"[{key}]", *(f"{name} = {_value(item)}" for name, item in value.items())]
     return "\n".join(lines) + "\n"
 
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)

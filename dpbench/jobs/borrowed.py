@@ -33,7 +33,7 @@ _NEEDED = {"asv": "asv", "pytest": "pytest_benchmark"}
 
 
 def preload(suites: set[str]) -> None:
-    """Import the frameworks, so that forks need not; forks report a missing one."""
+    """Forks report a missing framework."""
     with loading(), suppress(ImportError):
         for module in (module for suite in suites for module in _PRELOADED[suite]):
             import_module(module)
@@ -46,9 +46,9 @@ def commit_imported(folder: Path, suite: str, *, one_thread: bool = True) -> Ite
         raise BorrowedError(f"{_NEEDED[suite]} is not installed; allowed: pip install 'torch-dpbench[suites]'")
     built = built_of(folder)
     folders = [built] if built.is_dir() else [folder / place for place in IMPORT_FOLDERS if (folder / place).is_dir()]
-    if any((each / "dpbench").exists() for each in folders):
+    if any((path / "dpbench").exists() for path in folders):
         raise BorrowedError("the commit holds dpbench, which this process has imported; its benchmarks need a workload")
-    import_from([str(each) for each in folders], one_thread=one_thread)
+    import_from([str(path) for path in folders], one_thread=one_thread)
     with TemporaryDirectory(ignore_cleanup_errors=True) as new, chdir(new):
         yield
 
@@ -94,15 +94,14 @@ def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) 
 
 
 def count_borrowed(job: CountJob) -> CountRecord:
-    """The record of one call, or of a tracked value; skipped if it fails."""
     from dpbench.measure.borrowed.one_call import count_call
 
     folder, probe = Path(job.folder or "."), Probe()
-    found: list[tuple[Counts, tuple[Detail, ...]]] = []
+    counted: list[tuple[Counts, tuple[Detail, ...]]] = []
     suite, _ = borrowed(job.case.workload) or ("", "")
 
     def use(take: Lent) -> None:
-        found.append(count_call(take, probe, folder, details=job.details))
+        counted.append(count_call(take, probe, folder, details=job.details))
 
     try:
         with commit_imported(folder, suite):
@@ -110,6 +109,6 @@ def count_borrowed(job: CountJob) -> CountRecord:
     except BaseException as error:
         reason = str(failed(Outcome.SKIPPED, error)["reason"])
         return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)
-    counts, details = found[0]
+    counts, details = counted[0]
     environment = host_environment()
     return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)

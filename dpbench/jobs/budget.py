@@ -18,7 +18,7 @@ A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work
 
 @dataclass(frozen=True)
 class RoundCost:
-    """The seconds of a round: `fixed_s` beside the samples, and by case those of the least samples."""
+    """`fixed_s` is beside the samples, and `least_s` has by case the seconds of the least samples."""
 
     fixed_s: float
     least_s: tuple[float, ...]
@@ -30,7 +30,7 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """The rounds still to take, each case's seconds of sampling in them, and the seconds of all."""
+    """`sampling_s` is of one case in a round."""
 
     rounds: int
     sampling_s: float
@@ -44,9 +44,9 @@ def guessed_cost(cases: Sequence[Case]) -> RoundCost:
 
 
 def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
-    """The cost of the next round, from the records of one that took `duration_s`."""
+    """From the records of a round that took `duration_s`."""
     taken = [record for record in records if record.samples_s]
-    least = [seconds_of_least(each.samples_s, least_seconds(each.case.devices)) for each in taken]
+    least = [seconds_of_least(record.samples_s, least_seconds(record.case.devices)) for record in taken]
     return RoundCost(max(0.0, duration_s - sum(sum(record.samples_s) for record in taken)), tuple(least))
 
 
@@ -62,18 +62,18 @@ def plan_rounds(
 
 
 def _sampling_s(share_s: float, least_s: Sequence[float]) -> float:
-    """The seconds s of each case, so that the sum of max(s, least) is `share_s`; at least the shortest."""
+    """The seconds s of a case, so that the sum of max(s, least) is `share_s`; at least the shortest."""
     long = sorted(least_s, reverse=True)
     for index, least in enumerate(long):
         # The first cases are so slow that their least samples take longer than s.
-        each_s = (share_s - sum(long[:index])) / (len(long) - index)
-        if each_s >= least:
-            return each_s
+        case_s = (share_s - sum(long[:index])) / (len(long) - index)
+        if case_s >= least:
+            return case_s
     return min(least_s, default=max(share_s, 0.0))
 
 
 def sentence(asked_rounds: int, cases: int, budget_s: float, rounds: int, total_s: float) -> str | None:
-    """What a budget that is too short means; None if it suffices. `total_s` includes what was taken."""
+    """None if the budget suffices. `total_s` includes what was taken."""
     if rounds == asked_rounds and total_s <= 1.1 * budget_s:
         return None
     asked = f"{asked_rounds} round{'s' * (asked_rounds > 1)} of {cases} case{'s' * (cases > 1)}"
@@ -86,10 +86,10 @@ def are_too_many(rounds: int, guess: RoundCost, budget_s: float) -> bool:
 
 
 def differs(plan: RoundPlan, said: RoundPlan | None) -> bool:
-    """Whether a plan has other rounds than the one that was said, or takes a fifth longer."""
+    """Whether a plan has other rounds than the one that was reported, or takes a fifth longer."""
     return said is None or plan.rounds != said.rounds or plan.total_s > 1.2 * said.total_s
 
 
 def pace_s(planned_s: float, taken: int, elapsed_s: float) -> float:
-    """The seconds that a case takes: of those `taken` in `elapsed_s`, and of two as planned."""
+    """The seconds of a case: the mean of those `taken`, and of two as planned."""
     return (2 * planned_s + elapsed_s) / (2 + taken)

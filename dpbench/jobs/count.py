@@ -21,7 +21,7 @@ COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.count_child")]
 _SCRIPT_COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.scripts_child")]
 _IMPORT_S = 60.0
 LIMIT_S = 120.0
-"""The time that one process has for a case, a script or a benchmark, unless a suite's own limit is longer."""
+"""For each case, script or benchmark, unless a suite's own limit is longer."""
 
 
 def count_all(
@@ -34,8 +34,7 @@ def count_all(
 ) -> tuple[CountRecord, ...]:
     """One record for each case, in order; raises ChildError if the child fails as a whole.
 
-    The recording of a single case is written to `events`. `folder` is that of the commit whose wrapper is counted, None
-    for the running dpbench. `timeout_s` is for each case.
+    The recording of a single case is written to `events`. `folder` is that of the commit whose wrapper is counted.
     """
     if not cases:
         return ()
@@ -60,10 +59,7 @@ def run_jobs(
 def count_scripts(
     jobs: Sequence[ScriptJob], *, launch: Launcher = launch, timeout_s: float = LIMIT_S
 ) -> tuple[ScriptRecord, ...]:
-    """One record for each script, in order; `timeout_s` is for each.
-
-    Raises ChildError if the child fails as a whole.
-    """
+    """As `run_jobs`."""
     request = ScriptJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     end = launch(_SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
     return answer_of(end, ScriptRecords, "counting failed").records

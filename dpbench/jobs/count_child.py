@@ -6,8 +6,7 @@ parent ──launches──> this process: imports torch once, and uses it for n
                         ├──forks──> count_case    one fork for each case, as many at a time as there are cores
                         └──forks──> count_case
 
-A fork of a process with one thread is as good as a fresh process, and importing torch takes longer than counting. The
-parent sets the environment that keeps this process at one thread (`count.py`).
+The parent sets the environment that keeps this process at one thread (`count.py`).
 """
 
 import gc
@@ -61,8 +60,6 @@ def respond(text: str) -> CountRecords:
 
 @dataclass(frozen=True)
 class _Fork:
-    """It writes its record and its output to two files in memory."""
-
     index: int
     job: CountJob
     pid: int
@@ -74,7 +71,7 @@ class _Fork:
 
 def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
     waiting, running = list(enumerate(request.jobs)), list[_Fork]()
-    found: dict[int, CountRecord] = {}
+    records: dict[int, CountRecord] = {}
     why_numbers: dict[int, str] = {}
     while waiting or running:
         while waiting and len(running) < usable_cores():
@@ -86,8 +83,8 @@ def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
             why_numbers[index] = record.why
             waiting.append((index, fork.job.model_copy(update={"numbers": True})))
             continue
-        found[index] = record.model_copy(update={"why_numbers": why_numbers.get(index)})
-    return tuple(found[index] for index in range(len(found)))
+        records[index] = record.model_copy(update={"why_numbers": why_numbers.get(index)})
+    return tuple(records[index] for index in range(len(records)))
 
 
 def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
@@ -100,12 +97,9 @@ def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
 
 
 def _next_to_end(running: list[_Fork], timeout_s: float) -> tuple[_Fork, float | None]:
-    """Remove a fork that ended, or kill the first if it is late; return it, and the limit if late.
-
-    A fork's own alarm would not do: the counted code can switch it off.
-    """
+    """Remove a fork that ended, or kill the first if it is late: counted code can switch off a fork's own alarm."""
     ended = wait([fork.ended for fork in running], max(0.0, running[0].deadline_s - time.monotonic()))
-    fork = next(each for each in running if not ended or each.ended in ended)
+    fork = next(fork for fork in running if not ended or fork.ended in ended)
     running.remove(fork)
     if not ended:
         signal.pidfd_send_signal(fork.ended, signal.SIGKILL)
@@ -142,10 +136,9 @@ def _end_of(fd: int, most_bytes: int) -> bytes:
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:
-    """Counted by this process, as the rank of `rendezvous` or alone.
+    """Use the process once: torch keeps the simulated devices registered until it ends.
 
-    Use the process once: torch keeps the simulated devices registered until it ends. A case that cannot be counted
-    gives a skipped record, or a crashed one if the variant is the user's; other failures raise.
+    A case that cannot be counted gives a skipped record, or a crashed one if the variant is the user's.
     """
     if borrowed(job.case.workload) is not None:
         return count_borrowed(job)

@@ -1,9 +1,6 @@
 """Count steps on simulated devices at small batches, for any batch, and cache the counts.
 
-    $XDG_CACHE_HOME/dpbench/steps/<key>.json
-
-The key holds all that decides the step: workload, variant, lanes, sources of dpbench, versions of torch and Python, and
-the file of a user's factory.
+$XDG_CACHE_HOME/dpbench/steps/<key>.json
 """
 
 import json
@@ -51,27 +48,26 @@ def count_affine(
 def count_steps(
     workload: str, steps: Sequence[Step], *, folder: Path | None = None, launch: Launcher = launch
 ) -> dict[Step, AffineCounts]:
-    """The step of `ddp` is that of `single`, with the order in which its gradients are ready. The step of graphs is the
-    eager one in sequence; that of route nccl has the star's copies. `folder` is the cache's, None for the user's. Raise
-    WrongInputError, or ChildError if the child fails.
+    """The step of `ddp` is that of `single`, that of graphs the eager one in sequence, and that of route nccl has the
+    star's copies. `folder` is the cache's, None for the user's. Raise WrongInputError, or ChildError.
     """
     counted = {step: _counted_as(*step) for step in steps}
     paths = {
         own: (folder or cache_folder()) / f"{step_key(workload, *own)}.json" for own in dict.fromkeys(counted.values())
     }
-    found = dict[Step, AffineCounts]()
+    counts_of = dict[Step, AffineCounts]()
     for own, path in paths.items():
         with suppress(OSError, ValueError):
-            found[own] = AffineCounts.parse(path.read_text())
-    missing = [own for own in paths if own not in found]
+            counts_of[own] = AffineCounts.parse(path.read_text())
+    missing = [own for own in paths if own not in counts_of]
     if missing:
         made = _count(workload, missing, launch)
-        found |= made
+        counts_of |= made
         for own, counts in made.items():
             with suppress(OSError):
                 paths[own].parent.mkdir(parents=True, exist_ok=True)
                 replace_text(paths[own], counts.text())
-    return {step: found[own] for step, own in counted.items()}
+    return {step: counts_of[own] for step, own in counted.items()}
 
 
 def cache_folder() -> Path:
@@ -82,7 +78,6 @@ def cache_folder() -> Path:
 
 
 def step_key(workload: str, variant: str, lanes: int) -> str:
-    """The name of its file in the cache, without the ending."""
     python = ".".join(map(str, sys.version_info[:3]))
     parts = (workload, variant, lanes, CHECKED_ITEMS, __version__, _torch_version(), python, _sources())
     return sha256(json.dumps([*parts, _factory_file(workload)]).encode()).hexdigest()[:32]
@@ -99,10 +94,7 @@ def _counted_as(variant: VariantId, lanes: int) -> Step:
 
 
 def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step, AffineCounts]:
-    """The counts of these steps, by one child.
-
-    Ways of dispatch differ in the host's calls alone, which no batch changes, so further ways are counted at one batch.
-    """
+    """Ways of dispatch differ in the host's calls alone, which no batch changes: further ways are counted at one."""
     first_of = dict[Step, Step]()
     for variant, lanes in steps:
         values = {name: value for name, value in variant.values.items() if name != "dispatch"}
@@ -116,18 +108,18 @@ def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step,
             CHECKED_ITEMS if step[1] == 1 else ITEMS_PER_LANE if first_of[step] == step else ITEMS_PER_LANE[:1]
         )
     ]
-    found = dict[Step, list[StepCounts]]()
+    by_step = dict[Step, list[StepCounts]]()
     for (step, _), counts in zip(wanted, _counts(workload, wanted, launch), strict=True):
-        found.setdefault(step, []).append(counts)
-    merged = {step: merge(counts) for step, counts in found.items() if len(counts) > 1}
-    for step, made in found.items():
+        by_step.setdefault(step, []).append(counts)
+    merged = {step: merge(counts) for step, counts in by_step.items() if len(counts) > 1}
+    for step, made in by_step.items():
         if step not in merged:
             merged[step] = _with_slope(made[0], merged[first_of[step]])
     return merged
 
 
 def _with_slope(counts: StepCounts, other: AffineCounts) -> AffineCounts:
-    """Counts with the change by the batch that another way of the same step has."""
+    """Change by the batch as another way of the same step does."""
     numbers = dict(counts.numbers)
     for name in other.first.numbers.keys() | other.last.numbers.keys():
         change = other.last.numbers.get(name, 0.0) - other.first.numbers.get(name, 0.0)
@@ -167,12 +159,12 @@ def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher)
 
 
 def _peak_bytes(record: CountRecord) -> dict[int, int]:
-    found = dict[int, int]()
+    peaks = dict[int, int]()
     for phase in record.counts.phases.values() if record.counts else ():
         for device, size in (phase.peak_bytes or {}).items():
             index = int(device.partition(":")[2])
-            found[index] = max(size, found.get(index, 0))
-    return found
+            peaks[index] = max(size, peaks.get(index, 0))
+    return peaks
 
 
 def _torch_version() -> str:
@@ -185,14 +177,13 @@ def _torch_version() -> str:
 @cache
 def _sources() -> str:
     """A hash of all sources: a list of those that decide a recording would forget one."""
-    found = sha256()
+    digest = sha256()
     for path in sorted(_ROOT.rglob("*.py")):
-        found.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+        digest.update(str(path.relative_to(_ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _factory_file(workload: str) -> str:
-    """A hash of the file of a user's factory; empty for a workload of dpbench."""
     module, colon, _ = workload.partition(":")
     if not colon:
         return ""
@@ -201,7 +192,7 @@ def _factory_file(workload: str) -> str:
 
 
 def _file_of(module: str) -> Path | None:
-    """The file of a module, as a child would find it; nothing is imported."""
+    """As a child would find it; nothing is imported."""
     path = Path(*module.split("."))
     for root in ("", *sys.path):
         for candidate in (Path(root, path.with_suffix(".py")), Path(root, path, "__init__.py")):

@@ -47,8 +47,6 @@ _GRACE_S = 1.0
 
 
 class SideError(Exception):
-    """The outcome of a side that failed, and the reason."""
-
     def __init__(self, side: SideName, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
         self.side, self.outcome, self.reason = side, outcome, reason
@@ -56,7 +54,7 @@ class SideError(Exception):
 
 @dataclass(frozen=True)
 class Fork:
-    """`ended` is a descriptor of the process; `waited_s` returns both processes' waits for a core, in seconds."""
+    """`ended` is a pidfd; `waited_s` returns both processes' waits for a core."""
 
     name: SideName
     pid: int
@@ -67,9 +65,9 @@ class Fork:
     limit_s: float
 
     def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
-        """The steps' seconds by the side, and by this process's clock for all of them.
+        """The steps' seconds by the side, and their sum by this process's clock, without waits for a core.
 
-        Both leave out waits for a core, but not for processes that the side has started. Raises SideError.
+        Waits for processes that the side has started count. Raises SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
@@ -83,18 +81,16 @@ class Fork:
         return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
 
     def settle(self, way: str = "") -> str:
-        """Use up the scheme's trials, so that they choose `way`, or by their times if it is empty; return the
-        choice.
-        """
+        """Use up the scheme's trials, which choose `way`, or by their times if it is empty; return the choice."""
         self._ask({"steps": 0, "number": 1, "way": way})
         return self._report(self._message(), 1).way
 
     def helpers_s(self) -> float:
-        """CPU seconds of all processes that sides have started; the other sides sleep in a block."""
+        """CPU seconds of processes that sides have started; the other sides sleep in a block."""
         return descendants_s(os.getpid()) - process_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
-        """The side's next report; raises SideError unless it has so many times."""
+        """Raises SideError unless the side's next report has so many times."""
         return self._report(self._message(), times)
 
     def end(self) -> None:
@@ -146,10 +142,8 @@ class Fork:
 def forked(
     name: SideName, serve: Serve, timeout_s: float, *, keep: Sequence[int] = (), folders: Sequence[Path] = ()
 ) -> Iterator[Fork]:
-    """Run a side in a fork behind the fence.
-
-    `keep` are descriptors that it keeps, `folders` those in which it may write too. At the end of the block it may tear
-    its step down, and is then killed.
+    """Run a side behind the fence; it may write in `folders` too. At the block's end it may tear its step down, and is
+    then killed.
     """
     adopt_orphans()
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
@@ -184,9 +178,7 @@ def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int],
 
 
 def take_blocks(pipe: socket, step: Step, settle: Callable[[str], str] = str) -> None:
-    """Take blocks until the coordinator closes the pipe; `settle` uses up a scheme's trials, for the given way, and
-    returns the choice.
-    """
+    """Take blocks until the coordinator closes the pipe; `settle` makes a scheme's trials choose, and returns what."""
     send = sender(pipe)
     try:
         while message := pipe.recv(_REQUEST_BYTES):

@@ -32,10 +32,10 @@ def respond(text: str) -> Listings:
 
 def _listing(job: ListJob, timeout_s: float) -> Listing:
     try:
-        found = _in_fork(lambda: _found(job), Listing, job, timeout_s)
+        listing = _in_fork(lambda: _found(job), Listing, job, timeout_s)
     except SideError as error:
         return Listing(problems=(error.reason,))
-    return found.model_copy(update={"meant": tuple(_tried(job, each, timeout_s) for each in found.meant)})
+    return listing.model_copy(update={"meant": tuple(_tried(job, listed, timeout_s) for listed in listing.meant)})
 
 
 def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
@@ -78,16 +78,16 @@ def _found(job: ListJob) -> Listing:
         if job.suite == "asv":
             from dpbench.measure.borrowed.asv_suite import find_asv, is_value, timeouts_s, why_not
 
-            found, problems, notes = find_asv(folder)
+            benchmarks, problems, notes = find_asv(folder)
             all_listed = [
                 Listed(
                     name=name,
-                    version=each.version,
-                    is_value=is_value(each),
-                    refused=why_not(each),
-                    timeouts_s=timeouts_s(folder, each),
+                    version=benchmark.version,
+                    is_value=is_value(benchmark),
+                    refused=why_not(benchmark),
+                    timeouts_s=timeouts_s(folder, benchmark),
                 )
-                for name, each in found.items()
+                for name, benchmark in benchmarks.items()
             ]
         else:
             from dpbench.measure.borrowed.pytest_suite import find_pytest
@@ -96,13 +96,13 @@ def _found(job: ListJob) -> Listing:
             job = job.model_copy(update={"text": f"{os.path.normpath(where)}{colons}{test}"})
             (reasons, problems), notes = find_pytest(folder, os.path.normpath(where)), []
             all_listed = [Listed(name=name, refused=reason) for name, reason in reasons.items()]
-    meant = tuple(each for each in all_listed if is_meant(job, each.name))
-    names = tuple(each.name for each in all_listed)
+    meant = tuple(listed for listed in all_listed if is_meant(job, listed.name))
+    names = tuple(listed.name for listed in all_listed)
     return Listing(meant=meant, all=names, problems=tuple(problems), notes=tuple(notes))
 
 
 def is_meant(job: ListJob, name: str) -> bool:
-    """Whether the job means the name: by a regular expression as asv's ``--bench``, by a path, or a name."""
+    """By a regular expression as asv's ``--bench``, by a path, or a name."""
     if job.pattern and job.suite == "asv":
         return re.search(job.text, name) is not None
     if job.pattern and ("::" not in job.text or name.startswith(f"{job.text}::")):

@@ -9,9 +9,8 @@ parent ──launches──> this process: imports torch once a round, if a job 
                         ├──forks──> twin    while the other two sleep
                         └──forks──> head
 
-All sides are pinned to the same cores. They are forks of one process, so they share what differs by chance: addresses
-of libraries, the seed of hashes. If the three models do not fit into a GPU's memory together, each block runs in a fork
-of its own.
+All sides are pinned to the same cores. As forks of one process they share addresses of libraries and the seed of
+hashes. If the three models do not fit into a GPU's memory together, each block runs in a fork of its own.
 """
 
 import math
@@ -38,9 +37,8 @@ _FOR_STEPS = "torch._dynamo"
 """torch.optim imports it for the first optimizer."""
 
 _SIDE_S = 3.0
-"""Seconds of one side's blocks, from which a long step gets fewer of them."""
+"""Seconds of one side's blocks, above which a round has fewer of them."""
 _LEAST_BLOCKS = 10
-"""Blocks of a step that takes over a tenth of `_SIDE_S`."""
 
 _AGREE_SHARE, _AGREE_S = 0.1, 50e-6
 """Up to this share of the longer block of base or head, and these seconds, both clocks agree on head.
@@ -61,20 +59,15 @@ def respond(text: str) -> LockstepRounds:
     with loading():
         for module in _PRELOADED:
             import_module(module)
-    rounds += _start_ups(request)
+    from dpbench.jobs.startup import start_up_rounds
+
+    for start_up in request.start_ups:  # before steps: later, this process has imported more than a user's has
+        rounds += start_up_rounds(start_up)
     with loading():
         import_module(_FOR_STEPS)
     rounds += [_round(job) for job in own]
     # The environment comes last: reading it initialises CUDA, and a process with CUDA must not fork.
     return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
-
-
-def _start_ups(request: LockstepJobs) -> Iterator[LockstepRound]:
-    """Time the start-ups first: later, this process has imported more than a user's has."""
-    from dpbench.jobs.startup import start_up_rounds
-
-    for job in request.start_ups:
-        yield from start_up_rounds(job)
 
 
 def _round(job: LockstepJob) -> LockstepRound:
@@ -100,10 +93,7 @@ TakeBlock = Callable[[SideName, int], tuple[Block, float]]
 def _alternate(
     job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
 ) -> tuple[dict[SideName, tuple[Block, ...]], str | None]:
-    """Each side's blocks, in random order, and a note if head's were lengthened.
-
-    `opened` yields the seconds of a step and a function that takes a block.
-    """
+    """`opened` yields the seconds of a step and a function that takes a block; return blocks and a note."""
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     outsides_s: dict[SideName, list[float]] = {name: [] for name in order}
@@ -126,13 +116,13 @@ def with_work_between(
 ) -> tuple[list[Block], str | None]:
     """Head's blocks, lengthened if much of a block is between its steps, and a note that says so.
 
-    Threads that a step leaves behind run between the steps, and are work of the step:
+    Threads that a step leaves behind run between the steps:
 
         step's own clock   ├── step ──┤      ├── step ──┤
         outside clock    ├──────────────── block ─────────────┤
 
-    `outsides_s` has this process's own times of the blocks. Base and its twin show how long requests and work between
-    steps take. The upper quartile decides, so a few disturbed blocks do not count; fewer than four have none.
+    `outsides_s` has this process's own times of the blocks. Base and its twin show how long requests take. The upper
+    quartile decides, so a few disturbed blocks do not count.
     """
     heads = list(times_s[SideName.HEAD])
     between_s = {
@@ -146,8 +136,8 @@ def with_work_between(
     if len(heads) < 4 or more_s <= _AGREE_SHARE * longer_s + _AGREE_S:
         return heads, None
     lengthened = [
-        tuple(step_s * (1 + max(0.0, each_s - usual_s) / sum(block)) for step_s in block)
-        for block, each_s in zip(heads, between_s[SideName.HEAD], strict=True)
+        tuple(step_s * (1 + max(0.0, gap_s - usual_s) / sum(block)) for step_s in block)
+        for block, gap_s in zip(heads, between_s[SideName.HEAD], strict=True)
     ]
     took = f"blocks of {block_s * 1e3:.3g} ms by their steps took {more_s * 1e3:.3g} ms more by the gate's clock"
     return lengthened, f"head's {took}, which counts as the steps' time: work goes on behind the steps"
@@ -158,7 +148,6 @@ def _upper_quartile(values: Sequence[float]) -> float:
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:
-    """The number of blocks: fewer if a step is long, so that a round stays short."""
     return min(job.blocks, max(_LEAST_BLOCKS, math.ceil(_SIDE_S / step_s)))
 
 
@@ -190,7 +179,6 @@ def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
 
 
 def _settle(job: LockstepJob, fork: Fork, way: str = "") -> str:
-    """Let a scheme that chooses its dispatch take base's `way`, or the faster one for base; return it."""
     return fork.settle(way) if job.case.variant.chooses_dispatch else ""
 
 

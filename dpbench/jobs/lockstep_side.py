@@ -1,4 +1,4 @@
-"""One side of a gate's round, with one commit's step of a workload: a fork, see forks.py."""
+"""One side of a gate's round, with one commit's step: a fork, see forks.py."""
 
 import gc
 import os
@@ -32,7 +32,6 @@ TrialsLeft = Callable[[], int | None]
 
 
 def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    """The side ends when the coordinator closes the pipe; a side that hangs is killed."""
     die_with_parent(parent_pid)
     os.environ.update(side.environment)
     send = sender(pipe)
@@ -63,10 +62,9 @@ def failure(error: Exception) -> dict[str, object]:
 
 
 def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
-    """Functions that take a step and return its seconds, and that count the trials left.
+    """The thread count is always the first candidate, so that sides do not differ in that.
 
-    With `checked`, the gradients are first compared with the oracle's; raises WrongResultError. The thread count is
-    always the first candidate, so that sides do not differ in that.
+    With `checked`, the gradients are first compared with the oracle's. Raises WrongResultError and WorkloadError.
     """
     variant = variant_of(case.variant)
     if variant.per_rank:
@@ -80,9 +78,7 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
 
 
 def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
-    """Warm up, unless the scheme chooses its dispatch, and pin the process to the job's cores. If the step fails, send
-    the outcome and the reason, and return None.
-    """
+    """Warm up, unless the scheme chooses its dispatch, and pin. If the step fails, send that and return None."""
     use_folder(Path(side.folder))
     try:
         step, trials_left = make_step(job.case, checked=job.checked)

@@ -18,9 +18,9 @@ def ask_machine(
     launch: Launcher = launch,
     timeout_s: float = _TIMEOUT_S,
 ) -> MachineInfo:
-    """`workload_errors` has for each user's workload the reason why it does not load, or None. A factory may crash or
-    hang the child; then each workload, to find that one, is loaded in a child of its own. Raises ChildError if the
-    child fails without any workload.
+    """If a user's factory crashes or hangs the child, each workload is loaded in a child of its own.
+
+    Raises ChildError if the child fails without any workload.
     """
 
     def probe(*names: str) -> Exit:

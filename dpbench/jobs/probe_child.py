@@ -21,7 +21,6 @@ def respond(text: str) -> MachineInfo:
 
 
 def read_machine(request: ProbeRequest) -> MachineInfo:
-    """What the machine has; failures go into the fields for errors."""
     nvml_gpus, nvml_error = nvml_names()
     facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:
@@ -82,7 +81,7 @@ def _driver_version() -> str | None:
 
 
 def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
-    """The accelerators that torch can use, and torch's error if there are none."""
+    """What torch can use, and its error if that is nothing."""
     import torch
 
     with warnings.catch_warnings(record=True) as caught:  # torch warns if the driver is too old
@@ -92,12 +91,12 @@ def read_accelerators() -> tuple[tuple[Accelerator, ...], str | None]:
             if kind is None:
                 return (), first_line(caught[-1].message) if caught else None
             module = torch.get_device_module(kind)
-            found = [module.get_device_properties(i) for i in range(torch.accelerator.device_count())]
+            devices = [module.get_device_properties(i) for i in range(torch.accelerator.device_count())]
         except RuntimeError as error:
             return (), first_line(error)
     return tuple(
-        Accelerator(device=f"{kind.type}:{i}", name=each.name, memory_bytes=each.total_memory)
-        for i, each in enumerate(found)
+        Accelerator(device=f"{kind.type}:{i}", name=device.name, memory_bytes=device.total_memory)
+        for i, device in enumerate(devices)
     ), None
 
 

@@ -30,10 +30,8 @@ _STAGED = "staged."
 def ways_of(
     variants: Sequence[VariantId], machines: Sequence[Machine], *, launch: Launcher = launch
 ) -> tuple[Ways, ...]:
-    """The ways on each machine; no child is started if no variant chooses. Raise ChildError."""
-    choosing = [
-        [each for each in variants if _chooses(each) and why_not(each, machine) is None] for machine in machines
-    ]
+    """No child is started if no variant chooses. Raise ChildError."""
+    choosing = [[variant for variant in variants if _chooses(variant, machine)] for machine in machines]
     if not any(choosing):
         return tuple({} for _ in machines)
     request = AutoRequest(machines=tuple(map(described_links, machines)))
@@ -52,15 +50,15 @@ def described_links(machine: Machine) -> DescribedLinks:
         peers=tuple(
             (source, destination)
             for (source, destination), names in machine.routes.items()
-            if source is not None and destination is not None and not any(map(_is_staged, names))
+            if None not in (source, destination) and not any(name.startswith(_STAGED) for name in names)
         ),
         hops=tuple((*ends, tuple(names)) for ends, names in machine.routes.items()),
         links={name: (link.bandwidth.mid, link.latency.mid) for name, link in machine.links.items()},
     )
 
 
-def _chooses(variant: VariantId) -> bool:
-    return variant.chooses_dispatch or variant.chooses_route
+def _chooses(variant: VariantId, machine: Machine) -> bool:
+    return (variant.chooses_dispatch or variant.chooses_route) and why_not(variant, machine) is None
 
 
 def _ways(variant: VariantId, choice: AutoChoice, machine: Machine) -> list[VariantId]:
@@ -75,10 +73,6 @@ def _ways(variant: VariantId, choice: AutoChoice, machine: Machine) -> list[Vari
     return [variant.with_parameters(dispatch=dispatch, **route) for dispatch in dispatches]
 
 
-def _is_staged(link: str) -> bool:
-    return link.startswith(_STAGED)
-
-
 ITEMS_PER_DEVICE = 32
 Counted = Mapping[tuple[VariantId, int], AffineCounts]
 
@@ -90,7 +84,7 @@ def count_for(
     wanted = [
         (way, lanes_of(way, machine))
         for machine, own in zip(machines, ways, strict=True)
-        for variant in [SINGLE, *(each for each in variants if why_not(each, machine) is None)]
+        for variant in [SINGLE, *(other for other in variants if why_not(other, machine) is None)]
         for way in own.get(variant, [variant])
     ]
     return count_steps(workload, list(dict.fromkeys(wanted)))
@@ -106,11 +100,7 @@ def project_machine(
     batch: int | None = None,
     setting: Setting,
 ) -> MachineProjection:
-    """Raise WrongInputError for a batch that does not fit.
-
-    Of several `ways` the one with the shortest step counts; the wrapper compares forwards alone, so it may take
-    another.
-    """
+    """Raise WrongInputError for a batch that does not fit. Of several `ways` the one with the shortest step counts."""
     size = machine.devices * ITEMS_PER_DEVICE if batch is None else batch
     check_batch(size, machine.devices)
     projector = _Projector(machine, counted, setting)
@@ -159,9 +149,9 @@ class _Projector:
 
     def notes(self) -> list[str]:
         off = [(variant, counts.not_affine) for (variant, _), counts in self._counted.items() if counts.not_affine]
-        found = [f"{variant}: not affine in the batch: {', '.join(names[:3])}" for variant, names in off]
+        notes = [f"{variant}: not affine in the batch: {', '.join(names[:3])}" for variant, names in off]
         if self._setting.math == "bf16":
-            found.append("bf16: no published step tests autocast, and the memory is that of float32")
+            notes.append("bf16: no published step tests autocast, and the memory is that of float32")
             if "bfloat16" not in self._machine.device.peak:
-                found.append(f"bf16: {self._machine.device.name} has no peak for it; float32 is taken")
-        return found
+                notes.append(f"bf16: {self._machine.device.name} has no peak for it; float32 is taken")
+        return notes

@@ -1,7 +1,4 @@
-"""The ranks of a case with one process per device.
-
-A counted case: rank 0 forks the others, and they die with it (PDEATHSIG).
-"""
+"""The ranks of a case with one process per device."""
 
 import os
 import socket
@@ -25,10 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """How one rank of `size` finds the others: rank 0's store.
-
-    `listener` is rank 0's open socket; None in other ranks, and under the user's launcher.
-    """
+    """How a rank finds rank 0's store. `listener` is its open socket; None in other ranks and under a launcher."""
 
     rank: int
     size: int
@@ -38,10 +32,7 @@ class Rendezvous:
 
 
 def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
-    """Fork ranks 1 to size-1, which call `work`; return rank 0's rendezvous.
-
-    If a rank fails, this process names it and exits with status 1.
-    """
+    """Fork ranks 1 to size-1, which call `work`; return rank 0's rendezvous. They die with this process."""
     listener, parent_pid = socket.create_server((LOOPBACK, 0)), os.getpid()
     port = listener.getsockname()[1]
     pids: dict[int, int] = {}
@@ -57,7 +48,7 @@ def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
 
 
 def _fail_with(pid: int, rank: int) -> None:
-    """End this process if a rank fails: rank 0 would wait for it until the time limit."""
+    """Rank 0 would wait for a failed rank until the time limit, so end this process."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status != 0:
         print(f"rank {rank} ended with status {status}", file=sys.stderr, flush=True)  # noqa: T201
@@ -65,18 +56,16 @@ def _fail_with(pid: int, rank: int) -> None:
 
 
 def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]":
-    """A function from the devices, one for each rank, to the team; without a rendezvous, of this process alone."""
     from dpbench.measure.ranks.team import Team
 
     return (lambda _: Team()) if rendezvous is None else (lambda devices: join_ranks(rendezvous, devices))
 
 
 def interface_towards(address: str) -> str:
-    """The network interface from which packets to `address` leave."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
         own = probe.getsockname()[0]
-    return next(name for name, found in psutil.net_if_addrs().items() if any(each.address == own for each in found))
+    return next(name for name, addrs in psutil.net_if_addrs().items() if any(addr.address == own for addr in addrs))
 
 
 def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":

@@ -39,7 +39,6 @@ EXIT = TypeAdapter(Exit)
 
 
 def run_alone(job: Job, timeout_s: float) -> Exit:
-    """Measure the job in a new process; raises as `RoundProcesses.launch` does."""
     processes = RoundProcesses()
     try:
         return processes.launch(job, timeout_s)
@@ -48,17 +47,14 @@ def run_alone(job: Job, timeout_s: float) -> Exit:
 
 
 class JobRunner(Protocol):
-    """`RoundProcesses` on this machine, `Followers` on several.
-
-    `end_round` ends the processes that still run.
-    """
+    """`RoundProcesses` on this machine, `Followers` on several."""
 
     def launch(self, job: Job, timeout_s: float, /) -> Exit: ...
     def end_round(self) -> None: ...
 
 
 class RoundProcesses:
-    """Each job runs in a child of its round's process. After use, call `end_round`."""
+    """After use, call `end_round`."""
 
     def __init__(self, command: Sequence[str] = ROUND) -> None:
         self._command = command
@@ -74,7 +70,7 @@ class RoundProcesses:
     def launch(
         self, job: Job, timeout_s: float, launched: LaunchedRank | None = None, stop_fd: int | None = None
     ) -> Exit:
-        """The child is stopped if `stop_fd` becomes readable. Raises OSError and UnkillableError as `launch` does."""
+        """The child is stopped if `stop_fd` becomes readable. Raises OSError and UnkillableError."""
         of = job.run, job.round
         if self._round is None or of != self._of:
             self.end_round()
@@ -141,7 +137,7 @@ class _Round:
         )
 
     def _answer(self, deadline_s: float, stop_fd: int | None) -> bytes | None:
-        """The process's answer, or None at the deadline; raises EOFError or OSError if it has ended."""
+        """None at the deadline; raises EOFError or OSError if the process has ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection, selectors.EVENT_READ, self._connection)
             selector.register(self._output.reader, selectors.EVENT_READ, self._output)

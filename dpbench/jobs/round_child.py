@@ -2,9 +2,8 @@
 
     python -m dpbench.jobs.round_child --requests-fd N --parent-pid P
 
-It runs no operator, asks for no device and imports nothing of the user's. A question for devices can forbid CUDA in
-forks, and threads do not survive a fork. Each child has its own POSIX session, output and time limit. For a variant
-with one process per device, the ranks are siblings::
+It runs no operator, asks for no device and imports nothing of the user's: a question for devices can forbid CUDA in
+forks. Each child has its own POSIX session, output and time limit::
 
     parent <──> this process ──forks──> child: worker.py          its record goes to a pipe, then this process
                              ──forks──> rank 1 ... rank n-1       sends it to the parent
@@ -43,7 +42,6 @@ def main() -> None:
 
 
 def serve(measure: Measure, requests_fd: int) -> None:
-    """Run a child for each request, until the parent's connection ends."""
     gc.collect()
     gc.freeze()  # a collection in a child searches only the objects of the child
     with Connection(requests_fd) as connection:

@@ -7,8 +7,7 @@ parent ──launches──> this process: imports torch once
                         ├──forks──> rank 0: the script under measure/ranks/issues.py
                         └──forks──> rank 1
 
-A rank that has taken its steps waits to be killed: its end might fail another's last collective. A rank that sends no
-record is asked for its line by SIGUSR1.
+A rank that has taken its steps waits to be killed: its end might fail another's last collective.
 """
 
 import faulthandler
@@ -20,7 +19,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from multiprocessing import Pipe
@@ -46,7 +44,7 @@ from dpbench.text.validated import Frozen
 _PRELOADED = ("dpbench.measure.ranks.issues", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor")
 _LINE = re.compile(r'^ +File "(.+)", line (\d+) in ', re.MULTILINE)
 _LOST = "onnection"
-"""The text in each of gloo's messages about a rank that is gone."""
+"""In each of gloo's messages about a rank that is gone."""
 _ASKED_S = 1.0
 _RANDOM_PORT = 0
 
@@ -61,8 +59,6 @@ def respond(text: str) -> ScriptRecords:
 
 
 class _Sent(Frozen):
-    """What a rank issued, or why that is not known."""
-
     issued: RankIssues | None = None
     reason: str = "ended without a record"
 
@@ -81,62 +77,56 @@ def _count(job: ScriptJob, timeout_s: float) -> ScriptRecord:
         try:
             return _records_of(job, ranks, time.monotonic() + timeout_s, timeout_s)
         finally:
-            for each in ranks:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(each.ended, signal.SIGKILL)
-                os.close(each.ended)
-                os.close(each.output_fd)
-                each.pipe.close()
+            for rank in ranks:
+                os.close(rank.ended)
+                os.close(rank.output_fd)
+                rank.pipe.close()
 
 
 def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeout_s: float) -> ScriptRecord:
-    found: dict[int, RankIssues] = {}
-    while len(found) < len(ranks):
-        waiting = {rank: each for rank, each in enumerate(ranks) if rank not in found}
-        ready = wait([x for each in waiting.values() for x in (each.pipe, each.ended)], deadline_s - time.monotonic())
+    issued: dict[int, RankIssues] = {}
+    while len(issued) < len(ranks):
+        waiting = {number: rank for number, rank in enumerate(ranks) if number not in issued}
+        ready = wait([x for rank in waiting.values() for x in (rank.pipe, rank.ended)], deadline_s - time.monotonic())
         if not ready:
-            lines = [f"rank {rank} {_where(each)}" for rank, each in waiting.items()]
-            return ScriptRecord(reason=f"not done after {timeout_s:g} s: {', '.join(lines)}{_over(found)}")
+            lines = [f"rank {number} {_where(rank)}" for number, rank in waiting.items()]
+            return ScriptRecord(reason=f"not done after {timeout_s:g} s: {', '.join(lines)}{_over(issued)}")
         failed = {}
-        for rank, each in waiting.items():
-            if each.pipe in ready or each.ended in ready:
-                sent = _answer(each)
+        for number, rank in waiting.items():
+            if rank.pipe in ready or rank.ended in ready:
+                sent = _answer(rank)
                 if isinstance(sent, RankIssues):
-                    found[rank] = sent
+                    issued[number] = sent
                 else:
-                    failed[rank] = sent
+                    failed[number] = sent
         if failed:
-            rank, reason = _cause(failed, {rank: each for rank, each in waiting.items() if rank not in found})
-            return ScriptRecord(reason=f"rank {rank}: {reason}{_over(found)}")
-    records = tuple(found[rank] for rank in range(job.ranks))
-    for rank, issued in enumerate(records):
-        if (steps := len(issued.steps)) < LEAST_STEPS:
+            number, reason = _cause(failed, {number: waiting[number] for number in waiting.keys() - issued.keys()})
+            return ScriptRecord(reason=f"rank {number}: {reason}{_over(issued)}")
+    for number in range(job.ranks):
+        if (steps := len(issued[number].steps)) < LEAST_STEPS:
             return ScriptRecord(
-                reason=f"rank {rank} ended after {steps} steps of an optimizer; allowed: {LEAST_STEPS} or more, in the "
-                "process that runs the script"
+                reason=f"rank {number} ended after {steps} steps of an optimizer; allowed: {LEAST_STEPS} or more, in "
+                "the process that runs the script"
             )
-    return ScriptRecord(ranks=records)
+    return ScriptRecord(ranks=tuple(issued[number] for number in range(job.ranks)))
 
 
 def _cause(failed: dict[int, str], ranks: dict[int, _Rank]) -> tuple[int, str]:
-    """The rank that failed first, and why.
-
-    The others fail because its connections are closed, which may show before its end does.
-    """
+    """The rank that failed first: the others fail because its connections are closed, which may show earlier."""
     if all(_LOST in reason for reason in failed.values()):
-        ended = wait([each.ended for rank, each in ranks.items() if rank not in failed], _ASKED_S)
-        later = {rank: _answer(each) for rank, each in ranks.items() if each.ended in ended}
-        failed |= {rank: sent for rank, sent in later.items() if isinstance(sent, str)}
-    rank = min(failed, key=lambda rank: (_LOST in failed[rank], rank))
-    return rank, failed[rank]
+        ended = wait([rank.ended for number, rank in ranks.items() if number not in failed], _ASKED_S)
+        later = {number: _answer(rank) for number, rank in ranks.items() if rank.ended in ended}
+        failed |= {number: sent for number, sent in later.items() if isinstance(sent, str)}
+    number = min(failed, key=lambda number: (_LOST in failed[number], number))
+    return number, failed[number]
 
 
-def _over(found: dict[int, RankIssues]) -> str:
-    return "".join(f"; rank {rank} had ended after {len(each.steps)} steps" for rank, each in found.items())
+def _over(issued: dict[int, RankIssues]) -> str:
+    return "".join(f"; rank {number} had ended after {len(rank.steps)} steps" for number, rank in issued.items())
 
 
 def _answer(rank: _Rank) -> RankIssues | str:
-    """What a rank sent, or how it ended; a script could send anything, so nothing is unpickled."""
+    """A script could send anything, so nothing is unpickled."""
     try:
         sent = _Sent.model_validate_json(rank.pipe.recv_bytes(RECORD_BYTES) if rank.pipe.poll() else b"")
     except (OSError, EOFError, ValidationError):
@@ -164,7 +154,7 @@ def _where(rank: _Rank) -> str:
 
 
 def _start_store(ranks: int) -> int:
-    """Fork the ranks' store and return its port; this process gets no thread of it."""
+    """Return the port of a store in a fork: this process gets no thread of it."""
     ours, theirs = Pipe()
     parent = os.getpid()
     if os.fork() == 0:
@@ -244,7 +234,7 @@ def _why(error: BaseException) -> str:
 
 
 def _environment(job: ScriptJob, rank: int, port: int) -> dict[str, str]:
-    """What torchrun sets; the store is another process's, as under torchrun's agent."""
+    """What torchrun sets."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

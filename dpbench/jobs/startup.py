@@ -45,7 +45,7 @@ _NOT_YET = (WRAPPER, "torch._dynamo", "torch._inductor", "torch.distributed.tens
 
 
 def start_up_rounds(job: StartUpJob) -> tuple[LockstepRound, ...]:
-    """A round for each benchmark; each block is the time of one fork."""
+    """Each block is the time of one fork."""
     assert not (imported := [module for module in _NOT_YET if module in sys.modules]), imported
     gc.freeze()  # a collection in a fork searches only the objects of the fork
     cores = ranges(sorted(job.cores))
@@ -62,7 +62,7 @@ def start_up_rounds(job: StartUpJob) -> tuple[LockstepRound, ...]:
         LockstepRound(
             benchmark=name,
             outcome=Outcome.OK,
-            times_s={side: tuple((each[_ORDER.index(timed)],) for each in found) for side, found in times_s.items()},
+            times_s={side: tuple((run[_ORDER.index(timed)],) for run in runs) for side, runs in times_s.items()},
             cores=cores,
         )
         for name, timed in job.benchmarks.items()
@@ -70,7 +70,7 @@ def start_up_rounds(job: StartUpJob) -> tuple[LockstepRound, ...]:
 
 
 def _alternate(job: StartUpJob) -> dict[SideName, list[Block]]:
-    """For each side the seconds of its forks, in `_ORDER`; raises SideError."""
+    """Raises SideError."""
     order, rng = list(job.sides), Random(job.seed)
     times_s: dict[SideName, list[Block]] = {name: [] for name in order}
     for name in order:

@@ -1,7 +1,4 @@
-"""A sweep, from its plan to the records in its store: round by round, within a budget.
-
-Cases that the store holds already are not measured again.
-"""
+"""A sweep, from its plan to the records in its store: round by round, within a budget."""
 
 import math
 import time
@@ -49,10 +46,10 @@ class Records(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` (round, case) pairs, and `rounds_done` of `rounds`.
+    """`done` and `total` are (round, case) pairs.
 
-    Totals fall if the budget is too short for all rounds; `note` says so. `running` is the next case, None at the end
-    of a round. `last` is the record since the last report.
+    Totals fall if the budget is too short for all rounds; `note` says so. `running` is None at the end of a round.
+    `last` is the record since the last report.
     """
 
     done: int
@@ -67,11 +64,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """The plan's records in the order of the store, its warnings, and the load of other processes meanwhile.
-
-    Records of earlier calls are among them; without a new one there is no load. If `is_interrupted`, some of the
-    plan's records are missing.
-    """
+    """The plan's records in the order of the store, those of earlier calls too; without a new one there is no load."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...]
@@ -88,14 +81,14 @@ def machine_for(spec: Spec) -> MachineInfo:
 @dataclass(frozen=True)
 class _Kept:
     store: Store
-    found: list[Record]
+    stored: list[Record]
     check: Check | None
 
     def append(self, record: Record) -> None:
         if self.check is not None:
-            self.check([*self.found[:1], record])
+            self.check([*self.stored[:1], record])
         self.store.append(record)
-        self.found.append(record)
+        self.stored.append(record)
 
 
 def run_sweep(
@@ -111,8 +104,7 @@ def run_sweep(
     """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
 
     `check` gets a record of the store and the new one before that is stored; an error that it raises ends the sweep.
-    `retry` first removes the plan's failed records from the store. A KeyboardInterrupt ends the sweep, and the result
-    says so. Raises StoreError.
+    `retry` first removes the plan's failed records. A KeyboardInterrupt ends the sweep. Raises StoreError.
     """
     runner, meter = runner or RoundProcesses(), LoadMeter()
     with store:
@@ -122,13 +114,13 @@ def run_sweep(
             take_failed_out(store, lambda record: record.key in keys)
         contents = store.read()
         records, is_interrupted = _Kept(store, list(contents.records), check), False
-        is_complete = keys <= {record.key for record in records.found}
+        is_complete = keys <= {record.key for record in records.stored}
         try:
             run(
                 order,
                 run_id=store.path.stem,
                 records=records,
-                done={record.key for record in records.found},
+                done={record.key for record in records.stored},
                 budget_s=spec.budget_s or math.inf,
                 case_time_s=spec.case_time_s,
                 timeout_s=spec.timeout_s,
@@ -139,9 +131,9 @@ def run_sweep(
             is_interrupted = True
         finally:
             runner.end_round()
-    found = tuple(record for record in records.found if record.key in keys)
-    warnings = (*contents.warnings, *_lost_warning(store, records.found))
-    return SweepRecords(found, warnings, is_interrupted, None if is_complete else meter.read())
+    of_plan = tuple(record for record in records.stored if record.key in keys)
+    warnings = (*contents.warnings, *_lost_warning(store, records.stored))
+    return SweepRecords(of_plan, warnings, is_interrupted, None if is_complete else meter.read())
 
 
 def run(
@@ -157,11 +149,9 @@ def run(
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """The order goes round by round; pairs (case.id, round) in `done` are left out.
+    """`order` goes round by round. Children sample for `case_time_s`, or less to keep to `budget_s`.
 
-    Children sample for `case_time_s`, or less to keep to `budget_s` (`budget.py`). A failed case gives a record and
-    does not stop the sweep. Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors
-    of `records.append`.
+    Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors of `records.append`.
     """
     rounds = [list(pairs) for _, pairs in groupby(order, key=lambda pair: pair[0])]
     left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
@@ -170,7 +160,7 @@ def run(
     said: RoundPlan | None = None
 
     def plan_from(index: int, cost: RoundCost) -> RoundPlan:
-        """Plan from round `index`; report a budget that is too short, and again if the plan changes much."""
+        """Report a budget that is too short, and again if the plan changes much."""
         nonlocal said
         elapsed_s, complete = clock() - begin_s, earlier + index
         least = max(LEAST_ROUNDS - complete, 0 if index else 1)
@@ -192,8 +182,8 @@ def run(
         taken: list[Record] = []
         last, round_begin_s = None, clock()
         for number, case in pairs:
-            each_s = plan.total_s / planned
-            seconds_left = (planned - len(taken)) * pace_s(each_s, len(taken), clock() - round_begin_s)
+            case_s = plan.total_s / planned
+            seconds_left = (planned - len(taken)) * pace_s(case_s, len(taken), clock() - round_begin_s)
             progress(report(count, rounds_done=earlier + index, seconds_left=seconds_left, running=case, last=last))
             job = Job(run=run_id, case=case, round=number, sampling_s=plan.sampling_s)
             last = interpret(launch(job, max(job.sampling_s, MOST_S) + timeout_s), job)
@@ -205,7 +195,7 @@ def run(
 
 
 def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:
-    """A line if the file no longer holds what was written, because somebody replaced or cut it."""
+    """Somebody may have replaced or cut the file."""
     try:
         held = {record.key for record in store.read(leave_out_bad_lines=True).records}
     except StoreError:

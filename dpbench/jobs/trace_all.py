@@ -42,7 +42,6 @@ def trace_simulated(
 def trace_recorded(
     cases: Sequence[Case], skipped: Sequence[Skip] = (), *, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S
 ) -> Trace:
-    """Cases of one setting, each in a process of its own."""
     traces = [_profiled(case, launch, timeout_s) for case in cases]
     return Trace(Source.RECORDED, _title(cases, skipped), [*traces, *_reasons(skipped)])
 

@@ -29,10 +29,7 @@ def choice_on(machine: DescribedLinks) -> AutoChoice:
 
 
 def links_on(machine: DescribedLinks) -> Links:
-    """What the wrapper's probe would find: peers, their rates, and the seconds of a bucket on each route.
-
-    NCCL is no candidate, because it has no projection.
-    """
+    """What the wrapper's probe would find. NCCL is no candidate, because it has no projection."""
     names = {(source, destination): links for source, destination, links in machine.hops}
     rates = [
         ((one, other), min(machine.links[name][0] for name in (*names[one, other], *names[other, one])))

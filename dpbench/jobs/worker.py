@@ -1,7 +1,6 @@
 """The record of one case in one round, measured in this process.
 
-If a GPU has fallen off the bus or needs a reset, the case is not at fault. It gets the outcome ``lost_gpu``, and may be
-measured again.
+If a GPU has fallen off the bus or needs a reset, the outcome is ``lost_gpu``, and the case may be measured again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,7 @@ _OUTCOMES = {
 
 
 def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
-    """The reason in the error's text or from NVML if a GPU of the case is lost, else None."""
+    """From the error's text or from NVML; None if no GPU of the case is lost."""
     if isinstance(error, LostGpuError):
         return str(error)
     if line := line_on_lost_gpu(str(error)):
@@ -43,10 +42,7 @@ def why_lost(error: BaseException, devices: Sequence[str]) -> str | None:
 
 
 def lost_among(uuids: Mapping[str, str]) -> str | None:
-    """The first lost GPU and NVML's error, or None; `uuids` has bare UUIDs by torch's names.
-
-    Raises NotOfferedError if NVML cannot be started.
-    """
+    """`uuids` has bare UUIDs by torch's names. Raises NotOfferedError if NVML cannot be started."""
     if uuids:
         start()
     for device, uuid in uuids.items():
@@ -72,7 +68,7 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
     try:
         if rendezvous is None and variant_of(job.case.variant).per_rank:  # a user's: the parent does not know
             rendezvous = fork_ranks(len(job.case.devices), lambda rank: measured(job, rank))
-        found = measure(job.case, job.sampling_s, connector(rendezvous))
+        measurement = measure(job.case, job.sampling_s, connector(rendezvous))
     except tuple(_OUTCOMES) as error:
         return failed(_OUTCOMES[type(error)], str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
@@ -90,7 +86,7 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         round=job.round,
         started_at=started_at,
         outcome=Outcome.OK,
-        samples_s=found.samples_s,
-        metrics=found.metrics,
+        samples_s=measurement.samples_s,
+        metrics=measurement.metrics,
         environment=read_environment(),
     )

@@ -24,8 +24,6 @@ _BATCHES = 10
 
 
 class Pedantic(Protocol):
-    """pytest-benchmark's fixture."""
-
     extra_info: dict[str, Any]
     stats: Any
 
@@ -45,9 +43,8 @@ def run_rounds(
 ) -> tuple[Any, Window]:
     """Run the rounds, one step each, after `warmup_rounds` and when there are no `trials_left`.
 
-    Return the last step's result, and the window of readings over the rounds. pytest-benchmark's timer stays the user's
-    choice. The number of rounds is fixed: extra optimizer steps would change the model, and all ranks must take the
-    same number.
+    Return the last step's result and the window of readings. The number of rounds is fixed: extra optimizer steps
+    would change the model, and all ranks must take the same number.
     """
     now = make_clock(devices)
     window = Window(devices, telemetry_of(devices))
@@ -76,15 +73,12 @@ def _step_and_wait(step: Callable[[], Any], now: Clock) -> Any:
 
 
 def _wait(now: Clock) -> None:
-    """Return None, because pytest-benchmark passes a setup's result to the step."""
+    """pytest-benchmark passes a setup's result to the step, so this returns None."""
     now()
 
 
 def figures_of(samples_s: Sequence[float]) -> Figures:
-    """The median and the minimum of `LEAST_ROUNDS` samples or more, in the order of the rounds, with intervals.
-
-    The minimum's interval is the range of the minima of ten consecutive batches.
-    """
+    """Median and minimum with intervals; the minimum's is the range of the minima of ten consecutive batches."""
     low, middle, high = interval_of_autocorrelated_median(np.array(samples_s))
     minima = [float(min(batch)) for batch in np.array_split(np.array(samples_s), _BATCHES)]
     return Figures(Estimate(middle, low, high), Estimate(min(minima), min(minima), max(minima)), len(samples_s))
@@ -93,20 +87,17 @@ def figures_of(samples_s: Sequence[float]) -> Figures:
 def window_json(window: Window) -> dict[str, Any]:
     return {
         "telemetry": {
-            device: asdict(found) if isinstance(found, DeviceTelemetry) else found
-            for device, found in window.telemetry.items()
+            device: asdict(telemetry) if isinstance(telemetry, DeviceTelemetry) else telemetry
+            for device, telemetry in window.telemetry.items()
         },
-        "peak_device_bytes": {device: asdict(each) for device, each in window.peak_device_bytes.items()},
-        "peak_reserved_bytes": {device: asdict(each) for device, each in window.peak_reserved_bytes.items()},
+        "peak_device_bytes": {device: asdict(reading) for device, reading in window.peak_device_bytes.items()},
+        "peak_reserved_bytes": {device: asdict(reading) for device, reading in window.peak_reserved_bytes.items()},
         "peak_rss_bytes": window.peak_rss_bytes,
     }
 
 
 def counters_of(step: Callable[[], Any]) -> dict[str, int | None]:
-    """The counters of two more steps.
-
-    Operators and FLOPs are those of the calling thread. Python calls include the threads that it starts.
-    """
+    """Two more steps' operators and FLOPs of the calling thread, and Python calls, also of threads that it starts."""
     with RankCounts() as operators:
         operators.enter(Phase.FORWARD)
         step()

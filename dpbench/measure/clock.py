@@ -1,6 +1,4 @@
-"""The clock of a case, and a stopwatch for parts of a step: events in the devices' streams if they can time events,
-else readings of the clock.
-"""
+"""The clock of a case, and a stopwatch for parts of a step."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,9 +13,7 @@ _TIMED_EVENTS = ("cuda", "xpu")
 
 
 def make_clock(devices: Sequence[torch.device]) -> Clock:
-    """On the CPU alone the clock is `time.perf_counter` itself. Waiting for the current device only, as
-    torch.utils.benchmark does, would miss the work of the others.
-    """
+    """The clock waits for all devices: torch.utils.benchmark waits for one, and misses the work of the others."""
     waits = [_synchroniser(device) for device in dict.fromkeys(devices) if device.type != "cpu"]
     if not waits:
         return time.perf_counter
@@ -44,8 +40,6 @@ class Stopwatch(Protocol):
 
 
 class ClockStopwatch:
-    """Each mark waits until the case's devices are idle."""
-
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self._now = make_clock(devices)
 
@@ -72,7 +66,6 @@ class EventStopwatch:
 
 
 def make_stopwatch(devices: Sequence[torch.device]) -> Stopwatch:
-    """A stopwatch with events if all devices can time them, else with the clock."""
     if all(device.type in _TIMED_EVENTS for device in devices):
         return EventStopwatch()
     return ClockStopwatch(devices)

@@ -1,9 +1,4 @@
-"""The exact counters of one step: the third, because the first two fill caches.
-
-sim:i   the recording of the simulated devices             simulated_counts.py, dependencies.py
-cpu     Python calls, of all lanes in one process           python_calls.py
-        operators and collectives, of one rank in each      rank_counts.py
-"""
+"""The exact counters of one step: the third, because the first two fill caches."""
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +38,7 @@ _STEPS_BEFORE, _MOST_TRIALS = 2, 50
 
 @dataclass(frozen=True)
 class Extras:
-    """What is counted beside the usual: see `CountJob` in engine/messages.py."""
+    """See `CountJob` in engine/messages.py."""
 
     gradients: bool = False
     thorough: bool = False
@@ -53,20 +48,17 @@ class Extras:
     details: bool = False
 
 
-class _ForwardEndedError(Exception):
-    """Ends a step after its forward."""
+class _ForwardEndedError(Exception): ...
 
 
 class Counted(NamedTuple):
-    """A case's counters; a recording if its devices are simulated, and details if asked for."""
-
     counts: Counts
     recording: Recording | None = None
     details: tuple[Detail, ...] = ()
 
 
 def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras = Extras()) -> Counted:
-    """The case's counters; simulated devices must have been started, and each rank calls this.
+    """Simulated devices must have been started, and each rank calls this.
 
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
@@ -94,7 +86,7 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
 
 
 def _counted(variant: VariantId) -> VariantId:
-    """The variant with sequential dispatch, unless the case names one: what `tuned` finds faster must not matter."""
+    """With sequential dispatch, unless the case names one: what `tuned` finds faster must not matter."""
     is_open = "dispatch" in variant.name.parameters and "dispatch" not in variant.values
     return variant.with_parameters(dispatch="sequence") if is_open else variant
 
@@ -137,10 +129,7 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
 
 
 def _with_host_work(session: Session, counted: Counted) -> Counts:
-    """The counts with a further step's work on the host's tensors, and the recording's turns.
-
-    On simulated devices only the forward's: the devices' own threads run the backward.
-    """
+    """Add a further step's host work. Simulated devices' own threads run the backward, so there the forward's alone."""
     counts, recorded = counted.counts, counted.recording
     is_cpu, work = session.placement.devices[0].type == "cpu", HostWork()
 
@@ -158,7 +147,7 @@ def _with_host_work(session: Session, counted: Counted) -> Counts:
     }
     if recorded is not None:
         host[Phase.FORWARD]["turns"] = turns_of(events_by_phase(recorded)[Phase.FORWARD])
-    phases = {phase: found.model_copy(update=host.get(phase, {})) for phase, found in counts.phases.items()}
+    phases = {phase: of_phase.model_copy(update=host.get(phase, {})) for phase, of_phase in counts.phases.items()}
     return counts.model_copy(update={"phases": phases})
 
 
@@ -185,8 +174,8 @@ def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recordi
     recorded.model = facts_of(session.base)
     phases = counts_by_phase(recorded, peaks[1:])  # the first peaks are from before the step
     has_reduction = Phase.BACKWARD in phases and len(devices) > 1
-    found = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
-    return Counts(phases=phases, dependencies=found), recorded
+    overlap = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
+    return Counts(phases=phases, dependencies=overlap), recorded
 
 
 def facts_of(base: nn.Module) -> ModelFacts:

@@ -1,4 +1,4 @@
-"""Read the environment of this process: what must be equal before two records are compared."""
+"""What must be equal before two records are compared."""
 
 import platform
 import socket
@@ -36,7 +36,7 @@ def read_environment() -> Environment:
 
 
 def _gpus() -> "list[torch.device]":
-    """All GPUs, also those that the case does not use; simulated devices are not GPUs."""
+    """All GPUs, also those that the case does not use."""
     import torch
 
     for kind in ("cuda", "xpu"):
@@ -47,7 +47,6 @@ def _gpus() -> "list[torch.device]":
 
 
 def nccl_version() -> str | None:
-    """The version of torch's NCCL, built in or loaded; None without."""
     import torch
     from torch import distributed as dist
 
@@ -57,7 +56,7 @@ def nccl_version() -> str | None:
 
 
 def host_environment() -> Environment:
-    """The environment without GPUs, read without torch, whose version is the installed one, or ``none``."""
+    """The part without GPUs, read without importing torch; torch's version may be ``none``."""
     limits = read_limits()
     commit, dirty = commit_of(Path(dpbench.__file__).parent)
     return Environment(

@@ -1,6 +1,5 @@
-"""Compare a variant's gradients with those of the plain module, run chunk by chunk.
-
-The whole batch at once would be another computation with batch norm: each chunk has its own statistics.
+"""Compare a variant's gradients with the plain module's, run chunk by chunk: with batch norm each chunk has its own
+statistics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +19,10 @@ from dpbench.measure.session import Session, build_model, device_of, draw_batch,
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
-"""Largest relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
+"""Relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
 
 HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
-"""The same if a DistributedDataParallel hook sends gradients with 11 or 8 significant bits."""
+"""A hook of DistributedDataParallel sends gradients with 11 or 8 significant bits."""
 
 
 def tolerance_of(case: Case) -> float:
@@ -32,10 +31,10 @@ def tolerance_of(case: Case) -> float:
 
 
 def error_against_oracle(session: Session) -> float:
-    """The relative error of one step's gradients (`infer`: outputs), taken when the scheme is settled.
+    """The relative error of one step's gradients (`infer`: outputs), once the scheme is settled, as by CUDA graphs.
 
-    Some schemes compute in another way then, such as by CUDA graphs. The session must be new, and cannot be timed
-    afterwards: its model has lost its dropout. All ranks must call this. Raises NotSettledError.
+    The session must be new, and cannot be timed afterwards: its model has lost its dropout. All ranks must call this.
+    Raises NotSettledError.
     """
     case, workload, placement = session.case, session.workload, session.placement
     oracle = build_model(case, workload, placement.devices[0])
@@ -59,33 +58,33 @@ def error_against_oracle(session: Session) -> float:
 
 
 def _copy_buffers(base: nn.Module, oracle: nn.Module) -> None:
-    for (_, found), (_, own) in zip(base.named_buffers(), oracle.named_buffers(), strict=True):
-        own.copy_(_whole(found))
+    for (_, buffer), (_, own) in zip(base.named_buffers(), oracle.named_buffers(), strict=True):
+        own.copy_(_whole(buffer))
 
 
 def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:
-    """The plain module's loss on a global batch, chunk by chunk: 0-dim."""
+    """The loss of a global batch, 0-dim."""
     workload, placement, count = session.workload, session.placement, session.variant.micro_batches
     if not session.variant.per_rank:
         losses = [
-            _loss(workload, _join(_outputs(oracle, _chunks(each.batch, len(placement.devices)))), each.batch.target)
-            * each.weight
-            for each in micro_batches_of(batch, count)
+            _loss(workload, _join(_outputs(oracle, _chunks(part.batch, len(placement.devices)))), part.batch.target)
+            * part.weight
+            for part in micro_batches_of(batch, count)
         ]
         return torch.stack(losses).sum()
     ranks = [micro_batches_of(share_of(batch, replace(placement, rank=rank)), count) for rank in range(placement.ranks)]
     run = _outputs_together if session.case.variant.values.get("sync_batchnorm") else _outputs
     losses = []
     for together in zip(*ranks, strict=True):
-        outputs = run(oracle, [each.batch for each in together])
+        outputs = run(oracle, [part.batch for part in together])
         losses += [
-            _loss(workload, y, each.batch.target) * each.weight for y, each in zip(outputs, together, strict=True)
+            _loss(workload, y, part.batch.target) * part.weight for y, part in zip(outputs, together, strict=True)
         ]
     return torch.stack(losses).sum() / placement.ranks
 
 
 def _outputs_together(oracle: nn.Module, chunks: Sequence[Batch]) -> list[Any]:
-    """Each chunk's output, run as one batch, so that batch norm sees all of them."""
+    """Each chunk's output, run as one batch for a synchronised batch norm."""
     joined = Batch(
         tuple(torch.cat(column) for column in zip(*(chunk.inputs for chunk in chunks), strict=True)),
         torch.cat([chunk.target for chunk in chunks]),
@@ -121,12 +120,12 @@ def _loss(workload: Workload, output: Any, target: Tensor) -> Tensor:
 
 def _gradients(model: nn.Module) -> list[Tensor]:
     """One dense gradient for each parameter; zeros for an unused one."""
-    found = [(p, p.grad) for p in model.parameters() if p.requires_grad]
-    return [torch.zeros_like(_whole(p)) if grad is None else _whole(grad).to_dense() for p, grad in found]
+    gradients = [(p, p.grad) for p in model.parameters() if p.requires_grad]
+    return [torch.zeros_like(_whole(p)) if grad is None else _whole(grad).to_dense() for p, grad in gradients]
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """The tensor, or all parts of one that is sharded over the ranks, which must all call this."""
+    """All parts of a sharded tensor; all ranks must call this."""
     gather = getattr(tensor, "full_tensor", None)  # a DTensor has it; importing its module takes a second
     return tensor if gather is None else gather()
 
@@ -135,18 +134,17 @@ def _tensors(output: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
-def _relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest norm of a tensor's difference divided by the norm of the expected one. The denominator is at least a
-    thousandth of the largest norm, so that tiny tensors do not dominate. The result is infinite if shapes differ or a
-    number is not finite.
+def _relative_error(computed: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest norm of a tensor's difference by the norm of the expected one; infinite if shapes differ or a number
+    is not finite. The denominator is at least a thousandth of the largest norm, so that tiny tensors do not dominate.
     """
-    if [t.shape for t in found] != [t.shape for t in expected]:
+    if [t.shape for t in computed] != [t.shape for t in expected]:
         return float("inf")
     norms = [float(t.double().norm()) for t in expected]
     least = max(norms, default=0.0) / 1000 or 1.0
     errors = [
         float((f.double() - e.to(f.device).double()).norm()) / max(norm, least)
-        for f, e, norm in zip(found, expected, norms, strict=True)
+        for f, e, norm in zip(computed, expected, norms, strict=True)
     ]
     worst = max(errors, default=0.0)
     return worst if all(error < float("inf") for error in errors) else float("inf")

@@ -1,4 +1,4 @@
-"""The number of intra-op threads of a case's lanes."""
+"""The intra-op threads of a case's lanes."""
 
 from collections.abc import Callable
 
@@ -12,21 +12,14 @@ _TRIAL_S = 0.1
 
 
 def candidates(case: Case, variant: Variant) -> tuple[int, ...]:
-    """Thread counts of a lane that are worth trying.
-
-    Lanes that compute at the same time divide the case's total. If one lane computes at a time, it may use all threads,
-    or one, which is faster for small operators.
-    """
+    """Thread counts of a lane. One thread is faster for small operators, if lanes compute one after the other."""
     if variant.concurrent_lanes:
         return (max(1, case.threads // len(case.lanes_of_a_machine)),)
     return tuple(dict.fromkeys((case.threads, 1)))
 
 
 def set_fastest(counts: tuple[int, ...], step: Callable[[], object], clock: Clock) -> int:
-    """Leave torch with the count under which `step` was fastest, and return it.
-
-    A single count is set without a trial.
-    """
+    """Leave torch with the count under which `step` was fastest, and return it."""
     if len(counts) == 1:
         torch.set_num_threads(counts[0])
         return counts[0]

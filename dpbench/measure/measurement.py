@@ -1,5 +1,3 @@
-"""One case measured: its samples, and the metrics beside them."""
-
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -35,14 +33,11 @@ _ACCELERATOR_WARMUP_S = 0.5
 """The warm-up after the scheme is settled: a GPU's clocks rise while it works."""
 
 
-class WrongResultError(Exception):
-    """The variant's times mean nothing, because it does not compute what the oracle computes."""
+class WrongResultError(Exception): ...
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The seconds of each sample, in order, and the case's metrics."""
-
     samples_s: tuple[float, ...]
     metrics: Metrics
 
@@ -50,7 +45,6 @@ class Measurement:
 def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Team]) -> Measurement:
     """Warm the case up, sample it for about `sampling_s` seconds, compare it with the oracle.
 
-    There are always the least samples (`stats/least_samples.py`), unless they would take longer than `MOST_S`.
     `connect` returns the team of the processes of its devices, each of which calls this. Raises NotSettledError,
     WrongResultError, and errors of the case itself.
     """
@@ -118,7 +112,6 @@ def _loss_of_a_step(session: Session) -> float | None:
 
 
 def refuse_wrong_result(case: Case, error: float) -> None:
-    """Raise WrongResultError if the relative `error` is more than rounding explains."""
     allowed = tolerance_of(case)
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"

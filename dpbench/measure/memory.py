@@ -17,28 +17,23 @@ _PINNED = ("cuda",)
 def settle_host_memory() -> None:
     """Make glibc keep freed host memory in the process, as it does in a larger program.
 
-    glibc returns the free end of the heap to the kernel once it is longer than a threshold, at first 128 KiB. The next
-    step then takes it again by page faults. The threshold grows with the largest block that was mapped by itself and
-    freed, up to a limit (mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD). So it would depend on what ran before. The
-    block is never written, so it costs no memory.
+    glibc returns the heap's free end to the kernel above a threshold, and the next step pays page faults. The threshold
+    grows with the largest freed block that was mapped alone (mallopt(3), M_MMAP_THRESHOLD), so it would depend on what
+    ran before. The block here is never written, so it costs no memory.
     """
     torch.empty(_BLOCK_BYTES, dtype=torch.uint8)
 
 
 def ready_for_copies(tensor: Tensor, device: torch.device) -> Tensor:
-    """The host tensor in memory from which copies to `device` need no wait: pinned memory for CUDA.
+    """For CUDA the tensor in pinned memory.
 
-    From other memory even a non-blocking copy may stall the host until the device's stream is idle (CUDA Runtime API,
-    "API synchronization behavior").
+    From other memory even a non-blocking copy may stall the host (CUDA Runtime API, "API synchronization behavior").
     """
     return tensor.pin_memory() if device.type in _PINNED else tensor
 
 
 def peak_rss_bytes() -> int:
-    """The peak of host memory of this process plus those of its descendants.
-
-    The peaks may be from different moments, and shared pages count in each process.
-    """
+    """The peak of host memory of this process plus those of its descendants; shared pages count in each process."""
     this = psutil.Process()
     return sum(map(_peak_of_process_bytes, (this, *this.children(recursive=True))))
 
@@ -68,12 +63,11 @@ def reset_device_peaks(devices: Sequence[torch.device]) -> None:
 
 
 def peak_device_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """For each device the peak of memory in tensors since the last reset."""
+    """Memory in tensors by device, since the last reset."""
     return {str(device): _peak(device, "max_memory_allocated") for device in dict.fromkeys(devices)}
 
 
 def peak_reserved_bytes(devices: Sequence[torch.device]) -> dict[str, Reading]:
-    """For each device the peak of memory that its allocator had reserved, since the last reset."""
     return {str(device): _peak(device, "max_memory_reserved") for device in dict.fromkeys(devices)}
 
 

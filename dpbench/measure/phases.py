@@ -5,13 +5,11 @@
     backward   from the loss to the last gradient                    part: reduce
     optimiser  the optimizer's step
 
-The first four parts are the variant's methods of these names. `loss` begins when the variant's forward ends, so it
-includes the copy of the target. `reduce` is the time of the autograd nodes that sum the lanes' gradients, from a node's
-gradients to its sums. A part of it may run beside other nodes; the figure does not show how much.
+The first four parts are the variant's methods of these names. `loss` includes the copy of the target. `reduce` is the
+time of the autograd nodes that sum the lanes' gradients; other nodes may run beside them.
 
-On devices with timed events the slowest device counts, and work on another stream shows when the current stream waits
-for it. On others the clock is read with the devices idle, so phases that overlap in a timed step run one after the
-other here.
+On devices with timed events, work on another stream shows when the current stream waits for it. On others the clock is
+read with the devices idle, so phases that overlap in a timed step run one after the other here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,18 +31,17 @@ TRAINING = ("loss", "backward", "reduce", "optimiser")
 PHASES = ("forward", *STEPS_OF_VARIANT, *TRAINING)
 
 _IN_GRAPHS = ("replicate", "parallel_apply", "gather")
-"""Methods that a wrapper with CUDA graphs does not call, or must call as its own."""
+"""Methods that a wrapper with CUDA graphs does not call, or that must not be replaced."""
 _WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
 _SHARE, _MOST_STEPS = 0.05, 10
 
 
 def steps_worth(step_s: float, sampling_s: float) -> int:
-    """The number of steps for the phases, equal in all ranks, as their samples are."""
     return max(1, min(_MOST_STEPS, round(_SHARE * sampling_s / step_s)))
 
 
 def phases_of(session: Session, steps: int) -> dict[str, float | str]:
-    """For each of `PHASES` its seconds, the median over `steps` more steps, or the reason for none."""
+    """For each of `PHASES` the median seconds of `steps` more steps, or the reason for none."""
     devices, mode = session.placement.devices, session.case.mode
     watch, idle = make_stopwatch(devices), make_clock(devices)
     taken = []
@@ -53,11 +50,11 @@ def phases_of(session: Session, steps: int) -> dict[str, float | str]:
         observe_step(session, spans)
         idle()
         taken.append(spans.seconds())
-    found = {phase: _seconds(phase, taken) for phase in PHASES}
+    medians_s = {phase: _seconds(phase, taken) for phase in PHASES}
     has_graphs = _has_graphs(session)
     return {
         phase: _why_none(phase, mode, has_graphs=has_graphs) if seconds is None else seconds
-        for phase, seconds in found.items()
+        for phase, seconds in medians_s.items()
     }
 
 
@@ -66,8 +63,8 @@ def _has_graphs(session: Session) -> bool:
 
 
 def _seconds(phase: str, taken: list[dict[str, float]]) -> float | None:
-    found = [seconds[phase] for seconds in taken if phase in seconds]
-    return median(found) if found else None
+    times_s = [seconds[phase] for seconds in taken if phase in seconds]
+    return median(times_s) if times_s else None
 
 
 def _why_none(phase: str, mode: Mode, *, has_graphs: bool) -> str:
@@ -125,10 +122,10 @@ def observe_step(session: Session, spans: StepObserver) -> None:
         spans.begin(phase)
 
     def loss(call: Callable[..., Tensor], *batch: Any) -> Tensor:
-        found = call(*batch)
+        value = call(*batch)
         spans.end_open()  # the search of the graph is not part of the step
-        spans.watch_reduction(found)
-        return found
+        spans.watch_reduction(value)
+        return value
 
     def forward(call: Callable[..., Any], *batch: Any) -> Any:
         output = call(*batch)
@@ -168,8 +165,8 @@ def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[Non
 
 
 def reduction_nodes(loss: Tensor) -> list[Node]:
-    """The nodes of a data-parallel wrapper that write the base's gradients."""
-    found: list[Node] = []
+    """A data-parallel wrapper's nodes that write the base's gradients."""
+    nodes: list[Node] = []
     seen: set[Node | None] = {None}
     waiting = [loss.grad_fn]
     while waiting:
@@ -177,11 +174,11 @@ def reduction_nodes(loss: Tensor) -> list[Node]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        following = [each for each, _ in node.next_functions]
+        following = [successor for successor, _ in node.next_functions]
         if _is_a_wrappers(node) and any(map(_writes_gradient, following)):
-            found.append(node)
+            nodes.append(node)
         waiting += following
-    return found
+    return nodes
 
 
 def _is_a_wrappers(node: Node) -> bool:

@@ -1,7 +1,4 @@
-"""Let the wrapper's default dispatch choose a given way, by the times that its trials get.
-
-All else of it stays: what it examines at each call, and its watchdog.
-"""
+"""Let the wrapper's default dispatch choose a given way, by the times that its trials get; all else of it stays."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +9,7 @@ _PLACES = ("dpbench.parallel.dispatch", "dpbench.parallel.dispatch.autotune")  #
 
 
 def autotuner() -> Any | None:
-    """The wrapper's class that chooses a way by times; None if this commit has none."""
+    """None if this commit has none."""
     for place in _PLACES:
         with suppress(ImportError, AttributeError):
             tuner = import_module(place).Autotuner
@@ -22,10 +19,7 @@ def autotuner() -> Any | None:
 
 @contextmanager
 def pinned(way: str) -> Iterator[list[str]]:
-    """Trials choose `way`, or by their times if it is empty; yields the choices so far.
-
-    Without an autotuner the list stays empty.
-    """
+    """Trials choose `way`, or by their times if it is empty; yields the choices so far, none without an autotuner."""
     tuner, chosen = autotuner(), list[str]()
     if tuner is None:
         yield chosen
@@ -34,8 +28,8 @@ def pinned(way: str) -> Iterator[list[str]]:
 
     def timed(self: Any, choice: str, time_s: float) -> None:
         add(self, choice, 1.0 + (choice != way) if way else time_s)
-        found = getattr(self, "chosen", None)
-        chosen.extend([str(found)] if found else [])
+        decision = getattr(self, "chosen", None)
+        chosen.extend([str(decision)] if decision else [])
 
     tuner.add = timed
     try:

@@ -26,10 +26,7 @@ _WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
 
 @dataclass(frozen=True)
 class Profile:
-    """torch.profiler's Chrome trace, and the seconds of steps without a profiler.
-
-    `reduction_nodes` are names of the autograd nodes that sum the lanes' gradients.
-    """
+    """torch.profiler's Chrome trace, the seconds of steps without a profiler, and names of autograd nodes."""
 
     content: Mapping[str, Any]
     other_s: tuple[float, ...]
@@ -37,10 +34,7 @@ class Profile:
 
 
 def profile_step(case: Case, mark: str, step_mark: str) -> Profile:
-    """Raise WorkloadError.
-
-    Each step is within a mark `mark` + `step_mark`, each phase within `mark` + its name.
-    """
+    """Each step is within a mark `mark` + `step_mark`, each phase within `mark` + its name. Raises WorkloadError."""
     torch.set_num_threads(candidates(case, variant_of(case.variant))[0])
     session = open_session(case)
     idle = make_clock(session.placement.devices)
@@ -68,7 +62,7 @@ def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[
         activities.append(ProfilerActivity.CUDA)
     # Without this, the profiler records the calling thread and those of autograd, but no lane's.
     threads = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=activities, experimental_config=threads, acc_events=True) as found:
+    with profile(activities=activities, experimental_config=threads, acc_events=True) as profiler:
         observe_step(session, _Marks(mark))
         idle()
         for _ in range(_PROFILED):
@@ -77,7 +71,7 @@ def _profiled(session: Session, idle: Clock, mark: str, step_mark: str) -> dict[
                 idle()
     with tempfile.TemporaryDirectory(prefix="dpbench-trace-") as folder:
         path = Path(folder, "profile.json")
-        found.export_chrome_trace(str(path))
+        profiler.export_chrome_trace(str(path))
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         return content
 

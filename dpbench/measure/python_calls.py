@@ -35,9 +35,7 @@ class _ByPhase:
 
 
 class PythonCalls(_ByPhase):
-    """This thread and those that it starts count by phase. Resuming a generator is a call, as it is for the
-    interpreter. Frames of the harness, of `threading` and weak sets do not count, nor threads from before the block.
-    """
+    """Calls by phase, of this thread and those that it starts within the block. Resuming a generator is a call."""
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and not frame.f_code.co_filename.startswith(NOT_COUNTED):
@@ -54,10 +52,7 @@ class PythonCalls(_ByPhase):
 
 
 class PythonLines(_ByPhase):
-    """Executed lines by phase, in the frames that `PythonCalls` counts.
-
-    Each turn of a loop counts, also of one in one line.
-    """
+    """Executed lines in the frames that `PythonCalls` counts; each turn of a loop in one line counts."""
 
     def _on_event(self, frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code.co_filename.startswith(NOT_COUNTED):

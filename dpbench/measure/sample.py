@@ -1,6 +1,5 @@
-"""A sample is the time of one step, or of several without a wait between them.
-
-The window is the time of all samples; memory and telemetry are read at its edges.
+"""A sample is the time of one step, or of several without a wait between them. The window is the time of all samples;
+memory and telemetry are read at its edges.
 """
 
 import gc
@@ -20,9 +19,7 @@ from dpbench.records.readings import DeviceTelemetry, Reading
 
 
 class Window:
-    """Call `begin` and `end` with the devices idle; the readings exist afterwards. They are by device, except
-    `peak_rss_bytes`.
-    """
+    """Call `begin` and `end` with the devices idle; the readings exist afterwards."""
 
     telemetry: dict[str, DeviceTelemetry | str]
     peak_device_bytes: dict[str, Reading]
@@ -45,10 +42,9 @@ class Window:
 
 @dataclass(frozen=True)
 class Samples:
-    """`times_s`, the slowest rank's seconds for the sample's steps, and `skew_s` have one entry per sample, in order.
+    """`times_s` has the slowest rank's seconds for each sample's steps, and `skew_s` these less the fastest rank's.
 
-    `skew_s` is the slowest rank's time less the fastest's. `lag_s` is the median of this rank's time less the
-    fastest's. `stopped_by` is ``interval`` or ``budget``.
+    `lag_s` is the median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
     """
 
     times_s: tuple[float, ...]
@@ -89,12 +85,7 @@ def sample(
     window: Window,
     steps_per_sample: int = 1,
 ) -> Samples:
-    """Take steps until `warmup` is done, then samples until `rule` stops; both get the seconds of `steps_per_sample`
-    steps.
-
-    Nothing waits for the devices between these steps, so the host may issue a step while they compute an earlier one.
-    All ranks must call this.
-    """
+    """Take steps until `warmup` is done, then samples until `rule` stops; all ranks must call this."""
     begin_s = clock()
     while not warmup.done:
         _, (slowest_s, _, elapsed_s) = _timed(step, steps_per_sample, clock, team, begin_s)

@@ -23,10 +23,7 @@ _POOL_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """One process's devices, its `rank`, and the number of `ranks`.
-
-    With one process per device, each rank has one device; otherwise the only rank has all.
-    """
+    """With one process per device, each rank has one device; otherwise the only rank has all."""
 
     devices: tuple[torch.device, ...]
     rank: int = 0
@@ -35,7 +32,7 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A part of a process's batch, and its share of the items."""
+    """`weight` is its share of the process's items."""
 
     batch: Batch
     weight: float
@@ -43,9 +40,8 @@ class MicroBatch:
 
 class Session:
     """`base` is the model, `scheme` the variant's forward around it. Batches are drawn beforehand and wait in host
-    memory, pinned for CUDA, as from a DataLoader with `pin_memory=True`. Their copies to the devices are part of the
-    step. `step` takes one step, of training or inference, and calls `enter` with each phase that begins. With several
-    micro-batches, each has its own forward and backward.
+    memory, pinned for CUDA. Their copies to the devices are part of the step. `step` takes one step, of training or
+    inference, and calls `enter` with each phase that begins.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
@@ -88,10 +84,10 @@ class Session:
         """
         *earlier, last = micro_batches
         losses = []
-        for each in earlier:
+        for micro_batch in earlier:
             assert self.variant.without_reduction is not None
             with self.variant.without_reduction(self.scheme):
-                losses.append(self._add_gradients(each, enter))
+                losses.append(self._add_gradients(micro_batch, enter))
             enter(Phase.FORWARD)
         loss = self._add_gradients(last, enter)
         return torch.stack([*losses, loss]).sum() if losses else loss
@@ -116,9 +112,9 @@ class Session:
 
 
 def open_session(case: Case, rank: int = 0, ranks: int = 1, *, workload: Workload | None = None) -> Session:
-    """One process's session; set torch's thread count before the call.
+    """Set torch's thread count before. Pass a resolved `workload`, so that a user's factory is called once.
 
-    Pass a `workload` that is resolved already, so that a user's factory is called once. Raises WorkloadError.
+    Raises WorkloadError.
     """
     variant = variant_of(case.variant)
     if workload is None:
@@ -132,7 +128,6 @@ def _placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPl
 
 
 def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
-    """For equal seeds the model is equal in every process."""
     torch.manual_seed(case.seed)
     return workload.model().to(device=device, dtype=getattr(torch, case.dtype))
 
@@ -172,7 +167,6 @@ def device_of(output: Any, default: torch.device) -> torch.device:
 
 
 def _pool(case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> list[tuple[MicroBatch, ...]]:
-    """Batches to cycle through: enough for varied data, few enough for memory."""
     generator = torch.Generator().manual_seed(case.seed)
     first = draw_batch(case, workload, generator)
     batch_bytes = sum(t.nbytes for t in (*first.inputs, first.target))

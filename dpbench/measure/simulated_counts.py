@@ -14,28 +14,26 @@ def counts_by_phase(recording: Recording, peaks_bytes: Sequence[Mapping[str, int
     events_of = events_by_phase(recording)
     marks = [Phase(event.name) for event in recording.events if isinstance(event, Mark)]
     peaks = defaultdict[Phase, list[Mapping[str, int]]](list)
-    for phase, found in zip(marks, peaks_bytes, strict=True):
-        peaks[phase].append(found)
+    for phase, peak_bytes in zip(marks, peaks_bytes, strict=True):
+        peaks[phase].append(peak_bytes)
     most = {
-        phase: {device: max(each[device] for each in found) for device in found[0]} for phase, found in peaks.items()
+        phase: {device: max(peak[device] for peak in marked) for device in marked[0]} for phase, marked in peaks.items()
     }
     return {phase: count_phase(events, most[phase]) for phase, events in events_of.items()}
 
 
 def events_by_phase(recording: Recording) -> dict[Phase, list[Event]]:
-    """The events after the marks of each phase, in program order."""
-    found: dict[Phase, list[Event]] = {}
+    phases: dict[Phase, list[Event]] = {}
     current: list[Event] = []
     for event in recording.events:
         if isinstance(event, Mark):
-            current = found.setdefault(Phase(event.name), [])
+            current = phases.setdefault(Phase(event.name), [])
         else:
             current.append(event)
-    return found
+    return phases
 
 
 def count_phase(events: Sequence[Event], peak_bytes: Mapping[str, int]) -> PhaseCounts:
-    """`peak_bytes` is by device."""
     operators = [event for event in events if isinstance(event, Operator)]
     copies = [event for event in events if isinstance(event, Copy)]
     return PhaseCounts(
@@ -55,7 +53,7 @@ def turns_of(events: Sequence[Event]) -> int:
 
 
 def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """Names and numbers of calls, zeros too, so that a first call is a change."""
+    """Zeros too, so that a first call is a change."""
     counts = Counter(event.name for event in events if isinstance(event, HostCall))
     for name in HostCallName:
         yield str(name), counts[name]

@@ -1,21 +1,15 @@
-"""The rules that end warm-up and sampling.
+"""The rules that end warm-up and sampling. All ranks get the same numbers, so they stop at the same step.
 
-All ranks get the same numbers, so they stop at the same step without communication.
-
-Neighbouring steps are correlated, so an interval for independent samples is too narrow, and would end the sampling too
-early. The interval here is that of an autocorrelated median (`dpbench/stats/intervals.py`).
+Neighbouring steps are correlated, so an interval for independent samples would end the sampling too early.
 
 Measured on 300 simulated series for each row (log-normal, sd 3 %, width 1 %, at most 2,000 samples): the share of final
-intervals that hold the true median, and the median number of samples. `independent` is the interval for independent
-samples, computed after each sample.
+intervals that hold the true median, and the median number of samples. `independent` is computed after each sample.
 
     correlation of neighbours     here           independent
     0                             96 %    318    92 %    197
     0.9                           88 %  2,000    32 %    128
     0.97                          87 %  2,000    13 %     40
     0.99                          72 %  2,000    10 %     20
-
-Rounds cover a machine that changes more slowly than one process runs.
 """
 
 from collections.abc import Callable
@@ -41,9 +35,9 @@ class NotSettledError(Exception):
 
 @dataclass
 class WarmUp:
-    """`trials_left` returns the scheme's trials after the present step, None if it does not report them. Warm-up ends
-    without trials, when the last five steps are not clearly faster than before. After `max_s` the times need not be
-    steady. `settled_s` is the least time once the scheme is settled.
+    """Ends without trials, when the last five steps are not clearly faster than before, or after `max_s`.
+
+    `trials_left` returns None if the scheme does not report them. `settled_s` is the least time without trials.
     """
 
     max_s: float
@@ -96,9 +90,8 @@ class WarmUp:
 class StopRule:
     """Ends sampling when the median's 95 % interval is narrower than `width` times it, or after `max_s`.
 
-    The interval is computed again when there are an eighth more samples: after each sample it would cost growing time,
-    and be narrow by chance. Before the least samples (`stats/least_samples.py`), of `least_s` seconds, sampling ends
-    only after `MOST_S`.
+    The interval is computed again at an eighth more samples: after each sample it would be narrow by chance. Before the
+    least samples (`stats/least_samples.py`), of `least_s` seconds, sampling ends only after `MOST_S`.
     """
 
     max_s: float
@@ -113,10 +106,7 @@ class StopRule:
         self._next_check = max(self.min_samples, LEAST_AUTOCORRELATED)
 
     def add(self, step_s: float, elapsed_s: float) -> None:
-        """`elapsed_s` is the time since sampling began.
-
-        Afterwards `stopped_by` is ``interval``, ``budget`` or None.
-        """
+        """`elapsed_s` is the time since sampling began."""
         self.samples_s.append(step_s)
         if len(self.samples_s) >= self._next_check:
             self._next_check = ceil(len(self.samples_s) * _GROWTH)

@@ -7,10 +7,8 @@ The wall clock stops while this thread waits for a core:
 
 CPU time would also leave out sleeps, and with them waits for a lane or a device. The kernel counts the nanoseconds in
 which a thread could run and had no core (Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat, second field).
-If this process' own threads or children ran meanwhile, the wait counts: a step that takes its own core away pays for
-it. A gate's coordinator adds the time that living children have taken (`jobs/forks.py`).
-
-Time that a hypervisor takes cannot be seen, so it counts too.
+If this process' own threads or children ran meanwhile, the wait counts. A gate's coordinator adds the time of living
+children (`jobs/forks.py`). Time that a hypervisor takes cannot be seen, so it counts too.
 """
 
 import os
@@ -25,7 +23,6 @@ _NANOSECONDS = 1e-9
 
 
 def undisturbed(action: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
-    """A function that calls `action` and returns its seconds, above 0; for the calling thread only."""
     read = stopwatch(clock)
 
     def timed_s() -> float:
@@ -54,21 +51,18 @@ def stopwatch(clock: Callable[[], float]) -> Callable[[], float]:
 
 
 def counted_s(wall_s: float, ran_s: float, waited_s: float, others_s: float) -> float:
-    """Wall-clock seconds less the waits that other processes caused.
+    """Wall-clock seconds less the waits that other processes caused; `others_s` are CPU seconds of this process'
+    other threads and ended children.
 
-    `others_s` are the CPU seconds of this process' other threads and of its ended children. The result is at least
-    `ran_s`: the kernel's counters of waits and of CPU time differ at times. If a hypervisor took the core, both may
-    show that nothing ran; then the wall clock counts in full.
+    The result is at least `ran_s`, because the kernel's counters differ at times. If a hypervisor took the core, both
+    may show that nothing ran; then the wall clock counts in full.
     """
     left_s = max(wall_s - max(0.0, waited_s - others_s), min(ran_s, wall_s))
     return left_s if left_s > 0 else wall_s
 
 
 def wait_counter(thread: str = "thread-self") -> Callable[[], float]:
-    """A function that returns the waits for a core so far, in seconds, of the thread with this number or this thread.
-
-    It returns 0 without the kernel's counter.
-    """
+    """A function that returns the thread's waits for a core so far, in seconds; 0 without the kernel's counter."""
     try:
         schedstat = open(f"/proc/{thread}/schedstat", "rb", buffering=0)  # noqa: SIM115  # the function keeps it open
     except OSError:
@@ -93,12 +87,11 @@ def descendants_s(pid: int) -> float:
 
 
 def process_s(pid: int) -> float:
-    """CPU seconds of all threads; 0 if the process has ended, or without the kernel's counter."""
+    """CPU seconds; 0 if the process has ended, or without the kernel's counter."""
     return sum(int(text.split()[0]) for text in _of_threads(pid, "schedstat")) * _NANOSECONDS
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """A file of each thread; none for one that has ended meanwhile."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):

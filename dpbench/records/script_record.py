@@ -29,7 +29,7 @@ class Issue(Frozen):
 
     `size_bytes` is one's payload: the tensor that is reduced, or all that is gathered or scattered. That of `gather`,
     `scatter`, `send` and `recv` is the part of one rank. `is_unaligned`: a tensor's size is no multiple of 16 bytes.
-    `is_exposed`: the rank waits for the result without an operator to compute.
+    `is_exposed`: the rank waits for the result without an operator to compute. Neither is true of the set-up.
     """
 
     part: Part
@@ -51,11 +51,10 @@ Issues = tuple[Issue, ...]
 
 
 class RankIssues(Frozen):
-    """Issues before the first step, in each step, and after the last one."""
+    """Issues before the first step, and in each step."""
 
     setup: Issues = ()
     steps: tuple[Issues, ...] = ()
-    after: Issues = ()
 
 
 class ScriptJob(Frozen):

@@ -1,7 +1,4 @@
-"""The arguments of an operator call: the tensors in them, their CPU values, their device.
-
-Without numbers a ``meta`` tensor stands where the CPU tensor stands; numbers on the host are then zeros.
-"""
+"""The arguments of an operator call: the tensors in them, their CPU values, their device."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,23 +15,22 @@ _SUM, _MAX = 0, 2
 
 
 def tensors_in(values: Any) -> list[Tensor]:
-    """All tensors in nested tuples, lists and dicts, in order."""
-    found: list[Tensor] = []
-    _collect(values, found)
-    return found
+    tensors: list[Tensor] = []
+    _collect(values, tensors)
+    return tensors
 
 
-def _collect(value: Any, found: list[Tensor]) -> None:
+def _collect(value: Any, tensors: list[Tensor]) -> None:
     if isinstance(value, Tensor):
-        found.append(value)
+        tensors.append(value)
     elif isinstance(value, (tuple, list)):
         if value and isinstance(value[0], (int, float)):
             return
         for item in value:
-            _collect(item, found)
+            _collect(item, tensors)
     elif isinstance(value, dict):
         for item in value.values():
-            _collect(item, found)
+            _collect(item, tensors)
 
 
 def simulated_in(values: Any) -> list[SimTensor]:
@@ -42,7 +38,7 @@ def simulated_in(values: Any) -> list[SimTensor]:
 
 
 def raw(value: Any) -> Any:
-    """The same nesting with each simulated tensor replaced by its CPU tensor."""
+    """The same nesting with CPU tensors."""
     if isinstance(value, SimTensor):
         return value.raw if value.bits == NO_BITS else toggled(value.raw, value.bits)
     if isinstance(value, (tuple, list)):
@@ -51,7 +47,6 @@ def raw(value: Any) -> Any:
 
 
 def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """The same nesting with each tensor replaced by `function` of it."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -60,14 +55,12 @@ def map_tensors(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def with_index(device: Any) -> torch.device:
-    """The device, a simulated one with its index; raise RuntimeError for a device that does not exist."""
+    """Raise RuntimeError for a device that does not exist."""
     device = torch.device(device)
     return torch.device("sim", index_of(device)) if device.type == "sim" else device
 
 
 class NumbersNeededError(NotImplementedError):
-    """An operator needs numbers, and the simulation has none."""
-
     def __init__(self, what: object) -> None:
         super().__init__(
             what if "needs numbers" in str(what) else f"{what} needs numbers; simulate(numbers=True) has them"
@@ -95,7 +88,7 @@ _known_shapes: dict[Any, Layout | tuple[Layout, ...]] = {}
 
 
 def _shape_key(func: Any, args: Any, kwargs: Any) -> Any:
-    """A key of the arguments' layouts; None if the result may share memory with them."""
+    """None if the result may share memory with the arguments."""
     if func not in _is_fresh:
         schema = func._schema
         _is_fresh[func] = not any(a.alias_info for a in (*schema.arguments, *schema.returns)) and not func.is_view
@@ -123,21 +116,21 @@ def _layouts(value: Any) -> Any:
 
 
 def _shapes_of(result: Any, arguments: Sequence[Tensor]) -> Layout | tuple[Layout, ...] | None:
-    """The layouts of a tensor or a tuple of tensors without gaps; None for any other result.
+    """The layouts of a tensor or a tuple of tensors without gaps.
 
-    None too if it shares memory with an argument: ``_unsafe_view`` does, and its schema does not say so.
+    None for another result, or one that shares memory with an argument: ``_unsafe_view``'s schema does not say so.
     """
-    found = result if type(result) is tuple else (result,)
+    tensors = result if type(result) is tuple else (result,)
     taken = {argument.untyped_storage()._cdata for argument in arguments if argument.layout == torch.strided}
-    for each in found:
-        if not isinstance(each, Tensor) or each.layout != torch.strided or each.storage_offset():
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.storage_offset():
             return None
-        storage = each.untyped_storage()
-        if storage._cdata in taken or storage.nbytes() != each.numel() * each.itemsize:
+        storage = tensor.untyped_storage()
+        if storage._cdata in taken or storage.nbytes() != tensor.numel() * tensor.itemsize:
             return None
-    if len({id(each) for each in found}) != len(found):
+    if len({id(tensor) for tensor in tensors}) != len(tensors):
         return None
-    layouts = tuple((each.size(), each.stride(), each.dtype) for each in found)
+    layouts = tuple((tensor.size(), tensor.stride(), tensor.dtype) for tensor in tensors)
     return layouts if type(result) is tuple else layouts[0]
 
 
@@ -160,7 +153,7 @@ def _run_on_meta(function: Callable[..., Any], func: Any, args: Any, kwargs: Any
 
 
 def _bags_as_on_cpu(result: tuple[Tensor, ...], args: Any, kwargs: Any) -> tuple[Tensor, ...]:
-    """An embedding bag's outputs with the CPU kernel's sizes, not CUDA's (aten/src/ATen/native/EmbeddingBag.cpp)."""
+    """With the CPU kernel's sizes, not CUDA's (aten/src/ATen/native/EmbeddingBag.cpp)."""
     output, bag_of_index, bag_sizes, largest = result
     mode = args[4] if len(args) > 4 else kwargs.get("mode", _SUM)
     padding = args[8] if len(args) > 8 else kwargs.get("padding_idx", -1)
@@ -175,12 +168,11 @@ def _bags_as_on_cpu(result: tuple[Tensor, ...], args: Any, kwargs: Any) -> tuple
 
 
 def on_meta(value: Any) -> Any:
-    """The same nesting with each tensor on ``meta``, with its sizes and strides."""
     return map_tensors(value, lambda tensor: tensor if tensor.is_meta else tensor.to("meta"))
 
 
 def zeros(shape: Tensor) -> Tensor:
-    """A CPU tensor of zeros, shaped as a ``meta`` tensor; raise NumbersNeededError for a sparse one."""
+    """Zeros on the CPU for a ``meta`` tensor; raise NumbersNeededError for a sparse one."""
     if shape.layout != torch.strided:
         raise NumbersNeededError(f"copying a tensor of layout {shape.layout} to the host")
     return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype).zero_()

@@ -14,19 +14,18 @@ third stream is not kept.
 
 A hook on a gradient runs in the thread of the consumer, node B, after B's waits. No wait follows, so B sees the hook's
 work only if both are on one stream. If the gradient is on another device than B, the hook runs on that device's default
-stream: an engine thread has no other current stream there.
+stream.
 
-The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node gets its hooks when an operator
-first reads the tensor that it made (`assign_stream`), or when ``Function.apply`` returns. The hooks hold the streams of
-the node and of its successors, never the node itself: a cycle would keep the graph alive.
+The C++ engine cannot see simulated streams, so hooks on the nodes do this work. A node gets them when an operator first
+reads the tensor that it made, or when ``Function.apply`` returns. They never hold the node itself: a cycle would keep
+the graph alive.
 
 Not exact:
 
-- One thread runs the whole pass, so the *host* order is not that of a GPU's threads. To see what could overlap, compare
-  streams, not event ids.
+- One thread runs the whole pass, so the *host* order is not that of a GPU's threads. Compare streams, not event ids.
 - The engine adds gradients out of place, as for every tensor subclass. On CUDA it may add in place.
-- A node that torch makes without an operator of its own has the stream of the node that follows it in the backward. An
-  example is the node of a view after a write to its base.
+- A node without an operator of its own, such as that of a view after a write to its base, has the stream of the node
+  that follows it in the backward.
 """
 
 import os
@@ -53,14 +52,12 @@ _HERE = f"{Path(__file__).parent}{os.sep}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _NodeStreams:
-    """The stream of a graph node, and that of each next node; None without a next node."""
-
     stream: int
     next_streams: tuple[int | None, ...]
 
 
 def current_stream(device: int) -> int:
-    """In a hook the current stream is that of the hook's node; other devices have their default streams.
+    """In a hook that of the hook's node; other devices have their default streams.
 
     A stream that the hook makes current stays, unless it is the one that the caller of the backward had.
     """
@@ -71,7 +68,6 @@ def current_stream(device: int) -> int:
 
 
 def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
-    """The current stream of the device, except for an operator that the engine runs between two nodes."""
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
     for tensor in simulated:
         if tensor.made_on is not None:
@@ -83,7 +79,7 @@ def stream_of(device: int, tensors: Sequence[Tensor]) -> int:
 
 
 def _between_nodes(device: int, tensors: Sequence[SimTensor], backward: Backward) -> int:
-    """The stream on which the engine adds two gradients, or a hook runs; it waits for the gradients.
+    """The stream on which the engine adds two gradients, or a hook runs.
 
     The engine adds on the consumer's stream if that is on this device, else on the producer's, else on the current one.
     A hook does not wait for gradients on another device than its node's.
@@ -104,7 +100,7 @@ def _between_nodes(device: int, tensors: Sequence[SimTensor], backward: Backward
 
 
 def _hook_stream() -> int | None:
-    """The stream of the node whose hook runs; None outside hooks, and for a node without a simulated output."""
+    """None outside hooks, and for a node without a simulated output."""
     backward = current.backward()
     if backward is None or backward.is_in_node or not _is_in_hook():
         return None
@@ -114,10 +110,9 @@ def _hook_stream() -> int | None:
 
 
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
-    """Give `results` the consumer of the gradients `sources`.
+    """Give `results`, computed between two nodes, the consumer of the gradients `sources`.
 
-    The engine computed them between two nodes. After a hook for a consumer on another device, the consumer waits for
-    the hook's arguments only.
+    After a hook for a consumer on another device, the consumer waits for the hook's arguments only.
     """
     backward = current.backward()
     if backward is None or backward.is_in_node:
@@ -137,10 +132,7 @@ def _runs_elsewhere(handoff: GradientHandoff, device: int) -> bool:
 
 
 def _is_in_hook() -> bool:
-    """Whether a hook called the operator, and not the engine itself.
-
-    A hook has a Python frame above the frame that runs the engine: `run_backward`, or torch's `_engine_run_backward`.
-    """
+    """A hook has a Python frame above the frame that runs the engine."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and not frame.f_code.co_name.endswith("run_backward"):
         if not frame.f_code.co_filename.startswith(_HERE):
@@ -161,13 +153,12 @@ def _keep_for(tensor: Tensor, stream: int) -> None:
 
 
 def node_name() -> str | None:
-    """The name of the running graph node; None outside a backward pass."""
+    """None outside a backward pass."""
     node = torch._C._current_autograd_node() if current.backward() else None
     return node.name() if node is not None else None
 
 
 def assign_stream(tensor: SimTensor) -> None:
-    """Assign the graph node that made `tensor`, if any, its stream."""
     stream, tensor.made_on = tensor.made_on, None
     node = tensor.grad_fn
     if node is not None and stream is not None:
@@ -187,10 +178,7 @@ def assign_function_stream(results: Any) -> None:
 
 
 def _add_hooks(node: Any, stream: int) -> int | None:
-    """Add hooks to a node and to its successors; `stream` was current when its forward ran.
-
-    Return the node's stream; None without an output on a simulated device.
-    """
+    """`stream` was current at the node's forward. Return the node's stream; None without a simulated output."""
     known: _NodeStreams | None = node.metadata.get(_KEY)
     if known is not None:
         return known.stream
@@ -275,7 +263,7 @@ def _join(backward: Backward) -> None:
 
 
 def _capture(backward: Backward, handoff: GradientHandoff) -> None:
-    """Let the stream of a consumer that does not run wait for a gradient of `torch.autograd.grad`."""
+    """For `torch.autograd.grad`: the consumer does not run, but its stream waits."""
     stream = handoff.producer if handoff.consumer is None else handoff.consumer
     the_simulation().wait(stream, handoff.ready)
     backward.leaf_streams.add(stream)

@@ -1,11 +1,7 @@
 """Registers ``sim`` as a device type of torch.
 
-torch lets Python register an accelerator (`_setup_privateuseone_for_python_backend`). Its Python device guard supports
-one device and no streams, so this file also replaces the C++ functions below `torch.accelerator`, `torch.Stream`,
-`torch.Event` and `torch.nn.parallel`.
-
-torch moves a weight in place if the tensors of both devices are of compatible types. A simulated tensor is a Python
-subclass, so `Module._apply` makes a new parameter for each place of a tied weight. `keeping_ties` ties them again.
+torch's device guard in Python supports one device and no streams. So this file also replaces the C++ functions below
+`torch.accelerator`, `torch.Stream`, `torch.Event` and `torch.nn.parallel`.
 """
 
 import ctypes
@@ -22,7 +18,7 @@ from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
-# The operators that autocast runs in lower precision on CUDA: aten/src/ATen/autocast_mode.h.
+# In lower precision on CUDA: aten/src/ATen/autocast_mode.h.
 _CAST_BY_AUTOCAST = """
 _convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
 conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear
@@ -30,17 +26,16 @@ lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_atte
 """
 _libraries: list[torch.library.Library] = []
 _raise_pending = ctypes.pythonapi.Py_IsInitialized
-"""Raises the pending error, if any: ctypes checks for errors after each call of ``pythonapi``."""
+"""ctypes checks for errors after each call of ``pythonapi``."""
 
 
 def simulate(devices: int = 4, *, numbers: bool = True) -> None:
-    """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process.
+    """Register the devices ``sim:0`` to ``sim:<devices - 1>`` with torch, in this process. A second call must be equal.
 
-    Without `numbers` tensors have shapes and no values, and the events stay the same. A second call must be equal. What
-    needs a value, such as ``item()``, raises NotImplementedError.
+    Without `numbers` tensors have shapes and no values, and what needs a value raises NotImplementedError.
 
-    Raise ValueError for a number that is not allowed, RuntimeError for a second number, an unsupported torch, another
-    registered backend, or a real accelerator.
+    Raise ValueError for a number that is not allowed, RuntimeError for an unsupported torch, another registered
+    backend, or a real accelerator.
     """
     if not isinstance(devices, int) or not 1 <= devices <= 64:
         raise ValueError(f"devices is {devices!r}; 1 to 64 are allowed")
@@ -60,13 +55,13 @@ def simulate(devices: int = 4, *, numbers: bool = True) -> None:
 
 
 def start_devices(devices: int, *, numbers: bool = True) -> None:
-    """Register the devices with torch; `simulate` makes the checks."""
+    """Without the checks of `simulate`."""
     _register()
     start(devices, numbers)
     _serve_accelerator()
     _serve_data_parallel()
     _serve_autograd()
-    serve_modules()
+    nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
 
 
 def _check_process() -> None:
@@ -86,7 +81,7 @@ def _register() -> None:
 
     class Guard(torch._C._acc.DeviceGuard):
         """A destructor asks for the device type. If an error is pending when Python answers, the process ends. So this
-        method takes the pending error, and `autograd.run_backward` raises it again.
+        takes the error, and `autograd.run_backward` raises it again.
         """
 
         def type_(self) -> Any:
@@ -165,13 +160,8 @@ Table = dict[str, Any]
 _active = threading.local()
 
 
-def serve_modules() -> None:
-    """Replace `Module._apply`."""
-    nn.Module._apply = keeping_ties(nn.Module._apply)  # type: ignore[method-assign]
-
-
 def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """`apply`, but a tensor with several places in the module has one new tensor for all of them."""
+    """Tie weights again: torch cannot move a Python subclass in place, so `apply` makes a parameter for each place."""
 
     @wraps(apply)
     def tied(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
@@ -192,10 +182,10 @@ def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
 
 
 def _places(root: nn.Module) -> dict[int, list[tuple[Table, str]]]:
-    found: dict[int, list[tuple[Table, str]]] = {}
+    places: dict[int, list[tuple[Table, str]]] = {}
     for module in root.modules():
         for table in (module._parameters, module._buffers):
             for name, tensor in table.items() if type(table) is dict else ():
                 if isinstance(tensor, Tensor):
-                    found.setdefault(id(tensor), []).append((table, name))
-    return found
+                    places.setdefault(id(tensor), []).append((table, name))
+    return places

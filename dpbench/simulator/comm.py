@@ -1,7 +1,4 @@
-"""The C++ functions of ``torch.nn.parallel`` that a CPU build lacks.
-
-The rules are those of torch/csrc/cuda/comm.cpp without NCCL: a broadcast is one copy for each device.
-"""
+"""The C++ functions of ``torch.nn.parallel``, by the rules of torch/csrc/cuda/comm.cpp without NCCL."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -19,7 +16,6 @@ from torch._utils import (
 
 
 def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
-    """The tensor on each device: on its own device itself, elsewhere a copy."""
     if tensor.device.type == "sim" and tensor.get_device() != devices[0]:
         raise RuntimeError("device of broadcasted tensor must appear as the first on devices list")
     return [tensor if device == tensor.get_device() else _copied(tensor, device) for device in devices]
@@ -39,10 +35,7 @@ def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> list[Tensor]:
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffer_size: int) -> list[list[Tensor]]:
-    """A list of tensors for each device; the first list has the tensors themselves.
-
-    Each copy has its own version counter.
-    """
+    """A list of tensors for each device; each copy has its own version counter."""
     if not all(tensor.get_device() == devices[0] for tensor in tensors):
         raise RuntimeError("all tensors must be on devices[0]")
     with torch.no_grad():
@@ -56,10 +49,8 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
 
 
 def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tensor]]:
-    """Groups of tensors of one type; a group ends when its bytes *reach* the limit
-    (torch/csrc/utils/tensor_flatten.cpp).
-
-    The function of the same name in torch/_utils.py closes a group before it would exceed the limit.
+    """A group ends when its bytes *reach* the limit (torch/csrc/utils/tensor_flatten.cpp); in torch/_utils.py, before
+    it would exceed the limit.
     """
     groups: list[list[Tensor]] = []
     waiting: defaultdict[str, list[Tensor]] = defaultdict(list)
@@ -75,7 +66,7 @@ def _take_tensors(tensors: Sequence[Tensor], limit_bytes: int) -> list[list[Tens
 
 
 def _message_bytes(tensor: Tensor) -> int:
-    """Bytes that count; of a sparse tensor, its indices and values, each item counted with the size of an index."""
+    """Of a sparse tensor each item counts with the size of an index."""
     if not tensor.is_sparse:
         return tensor.numel() * tensor.element_size()
     indices = tensor._indices()
@@ -97,7 +88,7 @@ def scatter(
     dim: int,
     streams: Sequence[torch.Stream | None] | None,
 ) -> tuple[Tensor, ...]:
-    """At most one chunk for each device; a chunk already on its device is a view."""
+    """A chunk already on its device is a view."""
     if chunk_sizes is not None and sum(chunk_sizes) != tensor.size(dim):
         raise RuntimeError(
             f"given chunk sizes don't sum up to the tensor's size (sum(chunk_sizes) == {sum(chunk_sizes)}, "

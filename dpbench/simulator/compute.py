@@ -30,10 +30,7 @@ class _Call:
 
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
-    """Run `func`, by `on_cpu` in place of torch's CPU kernel if given.
-
-    Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported.
-    """
+    """Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported."""
     known = facts(func)
     if known.decomposes:
         return func.decompose(*args, **kwargs)
@@ -61,23 +58,20 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
 def _common_device(
     known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
 ) -> torch.device:
-    """The device of all tensors; CPU scalars do not count, nor CPU indices if CUDA accepts them.
-
-    Raise RuntimeError for tensors on several devices.
-    """
+    """CPU scalars do not count, nor CPU indices if CUDA accepts them."""
     if not simulated:
         return torch.device("cpu")
-    found = simulated[0].device
+    device = simulated[0].device
     if known.makes_like:
-        return found
-    others = [tensor.device for tensor in simulated if tensor.device != found]
+        return device
+    others = [tensor.device for tensor in simulated if tensor.device != device]
     if len(simulated) < len(tensors):
         others += [tensor.device for tensor in tensors if _is_on_wrong_device(tensor, known, args)]
     if others:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {known.name} got tensors on {found} and {others[0]}"
+            f"Expected all tensors to be on the same device, but {known.name} got tensors on {device} and {others[0]}"
         )
-    return found
+    return device
 
 
 def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
@@ -86,7 +80,6 @@ def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool
 
 
 def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
-    """Raise NotImplementedError with the name of `func` if there is no CPU kernel."""
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
@@ -172,10 +165,7 @@ def wrap(
     fresh: list[SimTensor] | None = None,
     bits: Bits = NO_BITS,
 ) -> SimTensor:
-    """A simulated tensor over `value`.
-
-    If its storage is new to the simulator, allocate memory on `stream`, and add the tensor to `fresh`.
-    """
+    """If the storage of `value` is new to the simulator, allocate memory, and add the tensor to `fresh`."""
     storages, is_fresh = [], False
     for part in parts(value):
         raw_storage = part.untyped_storage()

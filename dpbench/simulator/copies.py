@@ -28,7 +28,7 @@ from dpbench.simulator.tensor import SimTensor, parts
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
-    """The copy of ``Tensor.to``; raise NotImplementedError for pinned memory."""
+    """Raise NotImplementedError for pinned memory."""
     source: Tensor = args[0]
     target = with_index(kwargs["device"]) if kwargs.get("device") is not None else source.device
     if target == source.device:
@@ -76,7 +76,6 @@ def foreach_copy_(func: Any, args: Any, kwargs: Any) -> None:
 
 
 def item(func: Any, args: Any, _: Any) -> Any:
-    """``tensor.item()``; the host waits for the number."""
     simulation = the_simulation()
     if not simulation.numbers:
         raise NumbersNeededError("item()")
@@ -95,7 +94,7 @@ def _converted(source: Tensor, target: torch.device, options: dict[str, Any]) ->
 
 
 def _record(simulation: Simulation, source: Tensor, destination: Tensor, non_blocking: bool) -> None:
-    """Put the copy into its stream with its waits; the caller holds the lock. Raise RaceError."""
+    """The caller holds the lock. Raise RaceError."""
     ends = [_stream(tensor, source) for tensor in (source, destination)]
     from_stream, to_stream = ends
     stream = from_stream if from_stream is not None else to_stream

@@ -10,9 +10,7 @@ from dpbench.simulator.streams import VectorClock
 
 @dataclass(eq=False, slots=True)
 class Backward:
-    """`will_join` is set once the caller's streams are certain to wait for the leaves. `is_in_node` is true while a
-    graph node runs. `error` is the last error that an operator raised.
-    """
+    """`will_join` is set once the caller's streams are certain to wait for the leaves."""
 
     device: int
     streams: dict[int, int]
@@ -24,7 +22,7 @@ class Backward:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientHandoff:
-    """A gradient, ready on the stream `producer` at `ready`; `consumer` is the next stream."""
+    """A gradient is ready on the stream `producer` at `ready`; `consumer` is the next stream."""
 
     backward: Backward
     ready: VectorClock
@@ -33,10 +31,9 @@ class GradientHandoff:
 
 
 class _Current(threading.local):
-    """The state of one thread, at first on device 0 and the default streams.
+    """`streams` maps a device to its current stream; a missing device is on its default stream.
 
-    `streams` maps a device to its current stream. A device that is missing there is on its default stream, whose id is
-    the device's index. `entered` maps a stream to the device and stream to restore at the end of each ``with`` block.
+    `entered` maps a stream to the device and stream to restore at the end of each ``with`` block.
     """
 
     def __init__(self) -> None:
@@ -54,7 +51,7 @@ def device() -> int:
 
 
 def set_device(index: int) -> int:
-    """Make the device current; return the index of the previous one."""
+    """Return the previous device."""
     before, _current.device = _current.device, index
     return before
 
@@ -78,7 +75,6 @@ def set_stream(device: int, stream: int) -> None:
 
 
 def backward() -> Backward | None:
-    """This thread's backward pass, or None."""
     return _current.backward
 
 
@@ -94,7 +90,7 @@ def in_backward() -> Iterator[Backward]:
 
 
 def begin_node(device: int, stream: int) -> None:
-    """Make the node's device and stream current, and the default streams elsewhere, as in an engine's thread."""
+    """Elsewhere the default streams are current, as in an engine's thread."""
     assert _current.backward is not None
     _current.device, _current.streams = device, {device: stream}
     _current.backward.is_in_node = True

@@ -38,10 +38,9 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """`written` are the positions or names of the arguments that it writes. `overwrites` is true if it does not read
-    them. `is_empty` marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its
-    argument. `answers_host` is true if the host waits for the result. `decomposes` is true if torch has no CPU kernel
-    for it, but a decomposition.
+    """`written` are positions or names of arguments, and `overwrites` is true if it does not read them. `is_empty`
+    marks an allocation without a kernel, `makes_like` a factory that takes only the shape of its argument.
+    `decomposes` is true if torch has no CPU kernel for it, but a decomposition.
     """
 
     name: str
@@ -60,7 +59,7 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Raise NotImplementedError for an operator that the simulator does not support."""
+    """Raise NotImplementedError if it is not supported."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
         raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
@@ -90,14 +89,14 @@ def _decomposes(func: Any) -> bool:
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
     known = facts(func)
-    found = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
+    written = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
     if func is aten.native_batch_norm.default and args[5]:
-        found += [args[3], args[4]]  # the running statistics, which the schema does not mark as written
-    return found
+        written += [args[3], args[4]]  # the running statistics, which the schema does not mark as written
+    return written
 
 
 def answers_host(func: Any, args: Any) -> bool:
-    """Whether the host waits: the result, or a mask used as an index, decides a size."""
+    """Whether the result, or a mask used as an index, decides a size, so that the host waits."""
     known = facts(func)
     masks = args[1] if known.takes_cpu_indices else ()
     return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
@@ -113,10 +112,7 @@ def _has(at: int | str, args: Any) -> bool:
 
 
 def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Floating-point operations by torch's formulas, mended for grouped convolutions.
-
-    0 for all but matrix products, convolutions and attention.
-    """
+    """Floating-point operations by torch's formulas; 0 for all but matrix products, convolutions and attention."""
     formula = flop_registry.get(func._overloadpacket)
     if not formula:
         return 0

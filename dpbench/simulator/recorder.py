@@ -1,7 +1,6 @@
-"""Adds events to the recordings that run, with the thread of the host that made each. Without torch.
+"""Adds events to the recordings that run, with the host's thread. Without torch.
 
-While a recording runs, each thread has a key. At its end, the keys become small numbers that do not depend on which
-thread came first.
+At the end of a recording, keys of threads become small numbers that do not depend on which thread came first.
 """
 
 import itertools
@@ -27,8 +26,8 @@ _own = _Key()
 
 
 def thread_key(device: int | None = None) -> int:
-    """In a backward pass the key is that of the engine's thread for the running node's device: -1 - device. Between two
-    nodes it is that for `device`.
+    """In a backward pass it is -1 - the running node's device: the engine has a thread for each. Between two nodes it
+    is -1 - `device`.
     """
     backward = current.backward()
     if backward is None:
@@ -37,16 +36,16 @@ def thread_key(device: int | None = None) -> int:
 
 
 def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None]], devices: int) -> dict[int, int]:
-    """The number of each thread, by its key; that of `taker`, which takes the step, is 0.
+    """Numbers by key; that of `taker`, which takes the step, is 0.
 
-    `first_devices` has the other threads in the order of their first events, each with the device of its first event
-    with a device, or None. The number is 1 + that device, and 1 + `devices` + its device for a thread of the engine. If
-    it is taken, or there is no device, it is the next number above those.
+    `first_devices` has threads in the order of their first events, with the first device of each. The number is 1 +
+    that device, and 1 + `devices` + the device for a thread of the engine. If it is taken, or there is no device, it is
+    the next number above those.
     """
     numbers = {taker: 0}
     taken = {0}
     free = itertools.count(2 * devices + 1)
-    for key, device in sorted(first_devices, key=lambda each: (each[1] is None, each[1] or 0)):
+    for key, device in sorted(first_devices, key=lambda thread: (thread[1] is None, thread[1] or 0)):
         if key == taker:
             continue
         if key < 0:

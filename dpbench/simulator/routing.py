@@ -14,7 +14,7 @@ from dpbench.simulator.simulation import the_simulation
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
-    """Run `func`; note its error in a backward pass for `autograd.run_backward`."""
+    """`autograd.run_backward` gets an error in a backward pass."""
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
@@ -49,7 +49,7 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
-    """Zeros with memory: torch recognises zeros without by a dispatch key, which CPU tensors lack."""
+    """Torch recognises zeros without memory by a dispatch key, which CPU tensors lack."""
     return compute(func, args, kwargs, torch.zeros)
 
 

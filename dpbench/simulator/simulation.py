@@ -36,8 +36,7 @@ Access = tuple[SimStorage, Region]
 class Simulation:
     """Methods take `lock`; torch's computations run outside it.
 
-    The tick of an operation in the vector clocks is the id of its event in the log. The default stream of device i is
-    stream i.
+    An operation's tick in the vector clocks is the id of its event. The default stream of device i is stream i.
     """
 
     def __init__(self, devices: int, numbers: bool = True) -> None:
@@ -107,10 +106,7 @@ class Simulation:
             self.order.host_wait(clock)
 
     def settle(self) -> None:
-        """Let all work be over, without a recorded wait.
-
-        After an error no wait orders the work that ran, so each later step would race with it.
-        """
+        """Let all work be over: after an error no wait orders it, so each later step would race with it."""
         with self.lock:
             for stream in self.streams():
                 self.order.host_wait(self.order.now(stream))
@@ -121,7 +117,7 @@ class Simulation:
     # Memory
 
     def new_storage(self, raw: torch.UntypedStorage, device: int, stream: int) -> SimStorage:
-        """A storage over the CPU storage `raw`, allocated on `stream`; the caller holds the lock. Raise RaceError."""
+        """The caller holds the lock. Raise RaceError."""
         size = raw.nbytes()
         block = self._allocate(size, device, stream) if size else None
         storage = SimStorage(raw, device, block, serial=next(self._serials), forget=self._forget)
@@ -129,10 +125,7 @@ class Simulation:
         return storage
 
     def grow(self, storage: SimStorage, stream: int) -> None:
-        """Allocate memory for a storage that an ``out=`` argument has made larger.
-
-        Raise NotImplementedError if it was not empty, and RaceError.
-        """
+        """Raise NotImplementedError if the storage was not empty, and RaceError."""
         size = storage.raw.nbytes()
         if storage.block is None and size:
             storage.block = self._allocate(size, storage.device, stream)
@@ -140,7 +133,7 @@ class Simulation:
             raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
 
     def _allocate(self, size: int, device: int, stream: int) -> MemoryBlock:
-        """Raise RaceError if it may be memory that another stream still uses."""
+        """Raise RaceError if another stream may still use the memory."""
         allocator = self.allocators[device]
         use = allocator.use_after_free(size, stream)
         if use is not None:
@@ -156,16 +149,12 @@ class Simulation:
         return block
 
     def _forget(self, storage: SimStorage) -> None:
-        """Note that a storage has died; `drain` frees its block in program order.
-
-        A destructor calls this, at any point of any thread.
-        """
+        """A destructor calls this, at any point of any thread; `drain` frees the block in program order."""
         self.storages.remove(storage)
         if storage.block:
             self._freed.append((storage.device, storage.block))
 
     def drain(self) -> None:
-        """Free the blocks of storages that have died since the last call."""
         with self.lock:
             while self._freed:
                 device, block = self._freed.popleft()
@@ -189,7 +178,7 @@ class Simulation:
     def launch(
         self, operator: str, stream: int, reads: Sequence[Access], writes: Sequence[Access]
     ) -> tuple[Launch, tuple[int, ...]]:
-        """Return the operation, and the events that wrote its inputs; raise RaceError."""
+        """The operation, and the events that wrote its inputs; raise RaceError."""
         launch = Launch(operator, stream, self.stream_name(stream), self.recorder.next_id(), user_line())
         self.order.launch(stream, launch.event)
         inputs: set[int] = set()
@@ -214,18 +203,17 @@ _started: list[Simulation] = []
 
 
 def start(devices: int, numbers: bool) -> None:
-    """Start the simulation; allowed once in a process."""
     assert not _started
     _started.append(Simulation(devices, numbers))
 
 
 def running() -> Simulation | None:
-    """This process's simulation; None before the start."""
+    """None before the start."""
     return _started[0] if _started else None
 
 
 def the_simulation() -> Simulation:
-    """This process's simulation; raise RuntimeError before the start."""
+    """Raise RuntimeError before the start."""
     if not _started:
         raise RuntimeError("the simulator is not started; call dpbench.simulator.simulate(devices=n) first")
     return _started[0]
@@ -233,7 +221,7 @@ def the_simulation() -> Simulation:
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record all events of all threads within the block."""
+    """Record the events of all threads."""
     simulation = the_simulation()
     simulation.drain()
     recording = Recording(simulation.devices)

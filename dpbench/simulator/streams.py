@@ -7,18 +7,14 @@ finished::
                                       v
     stream 2:  c(2) ───────────────  wait ── d(4)       the clock of d is {2: 4, 1: 3}: b happens before d, c does too
 
-Operations that the host has waited for have finished before everything enqueued later, on any stream and from any
-thread. Threads of one process are taken to be ordered as they ran.
+Operations that the host has waited for have finished before everything enqueued later, on any stream.
 """
 
 VectorClock = dict[int, int]
 
 
 class StreamOrder:
-    """The vector clocks of all streams, which are any integers, and of the host.
-
-    `launches` counts the operations, and `waits` the waits that changed a clock.
-    """
+    """`waits` counts the waits that changed a clock."""
 
     def __init__(self) -> None:
         self._clocks: dict[int, VectorClock] = {}
@@ -34,11 +30,9 @@ class StreamOrder:
         self.launches += 1
 
     def now(self, stream: int) -> VectorClock:
-        """The clock that an event gets if `stream` records it now."""
         return dict(self._clock(stream))
 
     def wait(self, stream: int, clock: VectorClock) -> None:
-        """Let later operations of `stream` happen after everything in `clock`."""
         if _join(self._clock(stream), clock):
             self.waits += 1
 
@@ -52,7 +46,6 @@ class StreamOrder:
         return stream == later or self._clock(later).get(stream, 0) >= tick
 
     def is_over(self, clock: VectorClock, later: int) -> bool:
-        """Whether all of `clock` has finished when the next operation of `later` runs."""
         return not self.unfinished(clock, later)
 
     def unfinished(self, clock: VectorClock, later: int) -> VectorClock:
@@ -60,11 +53,9 @@ class StreamOrder:
         return _unfinished(self._clock(later), clock)
 
     def unfinished_for_host(self, clock: VectorClock) -> VectorClock:
-        """The part of `clock` that the host has not waited for."""
         return _unfinished(self._host, clock)
 
     def _clock(self, stream: int) -> VectorClock:
-        """The stream's clock, joined with the host's."""
         clock = self._clocks.setdefault(stream, {})
         if self._host_seen.get(stream, 0) != self._host_version:
             _join(clock, self._host)
@@ -77,7 +68,7 @@ def _unfinished(known: VectorClock, clock: VectorClock) -> VectorClock:
 
 
 def _join(clock: VectorClock, other: VectorClock) -> bool:
-    """Raise each tick of `clock` to that of `other`; return whether one changed."""
+    """Return whether a tick of `clock` changed."""
     changed = False
     for stream, tick in other.items():
         if clock.get(stream, 0) < tick:

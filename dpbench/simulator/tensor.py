@@ -22,14 +22,11 @@ _KEYS = {
 
 
 class SimTensor(Tensor):
-    """A wrapper with a simulated device around the CPU tensor `raw`.
+    """A wrapper with a simulated device around the CPU tensor `raw`, or one on ``meta`` without numbers.
 
-    `storages` holds one storage, or two for the indices and values of a sparse tensor. torch sees the wrapper's device,
-    sizes and graph.
-
-    `made_on` is the stream of the operator that made the tensor, until autograd.py assigns it to the graph node.
-    `handoff` holds when and where a gradient is ready. A lazy conjugate or negative is a bit of the wrapper, because
-    torch resolves it there; `raw` never has the bit.
+    `storages` holds one storage, or two for the indices and values of a sparse tensor. `made_on` is the stream of the
+    operator that made the tensor, until autograd.py assigns it to the graph node. `raw` is never lazily conjugated or
+    negated: torch resolves the wrapper's bits.
     """
 
     __slots__ = ["_regions", "bits", "handoff", "made_on", "raw", "storages"]
@@ -72,7 +69,6 @@ class SimTensor(Tensor):
         super().__init__()
 
     def accesses(self) -> list[tuple[SimStorage, Region]]:
-        """The bytes that an operator on this tensor touches: a region of each storage."""
         if self._regions is None:
             self._regions = [
                 _region(part, storage) for part, storage in zip(parts(self.raw), self.storages, strict=True)
@@ -80,7 +76,7 @@ class SimTensor(Tensor):
         return list(zip(self.storages, self._regions, strict=True))
 
     def adopt(self, other: "SimTensor") -> None:
-        """Take over the numbers and storages, as ``self.data = other`` does."""
+        """As ``self.data = other`` does."""
         Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
         self.raw, self.storages, self._regions = other.raw, other.storages, None
 
@@ -95,7 +91,7 @@ class SimTensor(Tensor):
         self.adopt(other)
 
     def data_ptr(self) -> int:
-        """The simulated address of the first element; torch returns 0 for a wrapper."""
+        """Torch's own returns 0 for a wrapper."""
         storage = self.storages[0]
         return storage.address + int(self.raw.storage_offset()) * self.raw.itemsize if storage.block else 0
 
@@ -142,16 +138,13 @@ def bits_of(tensor: Tensor) -> Bits:
 
 
 def toggled(raw: Tensor, bits: Bits) -> Tensor:
-    """A view of the same memory, with these bits flipped."""
+    """A view with these bits flipped."""
     conjugated = torch._conj(raw) if bits[0] else raw
     return conjugated._neg_view() if bits[1] else conjugated
 
 
 def parts(raw: Tensor) -> tuple[Tensor, ...]:
-    """The strided tensors that hold the bytes of `raw`.
-
-    Raise NotImplementedError for a layout other than strided and sparse COO.
-    """
+    """The strided tensors that hold the bytes of `raw`; raise NotImplementedError for another layout."""
     if raw.layout == torch.strided:
         return (raw,)
     if raw.layout == torch.sparse_coo:

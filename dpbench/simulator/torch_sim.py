@@ -22,9 +22,7 @@ _initialized = True  # `torch.utils.checkpoint` keeps the devices' random states
 
 
 def index_of(device: DeviceLike = None) -> int:
-    """The device's index; None is the current device. Raise ValueError for another device type, RuntimeError for a
-    device that does not exist.
-    """
+    """Raise ValueError for another device type, RuntimeError for a device that does not exist."""
     if device is None:
         return current.device()
     if isinstance(device, str):
@@ -104,7 +102,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether the devices are two, and copies have numbers, so that a caller may test them."""
+    """True with numbers only: a caller may test copies."""
     return index_of(device) != index_of(peer_device) and the_simulation().numbers
 
 
@@ -113,8 +111,6 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 class Event:
-    """A point in a stream, without a time: `elapsed_time` raises NotImplementedError."""
-
     def __init__(self, device: DeviceLike = None, *, enable_timing: bool = False, blocking: bool = False) -> None:
         self._reached: VectorClock | None = None
         self.device = None if device is None else torch.device("sim", index_of(device))
@@ -142,7 +138,6 @@ class Event:
             the_simulation().host_wait_for(self._reached)
 
     def query(self) -> bool:
-        """Wait for the event, and return True."""
         self.synchronize()
         return True
 
@@ -208,13 +203,12 @@ def current_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Make the stream and its device current."""
     current.set_stream(stream.device_index, stream.stream_id)
 
 
 @contextmanager
 def stream(stream: torch.Stream | None) -> Iterator[None]:
-    """Make the stream current within the block; None has no effect."""
+    """None has no effect."""
     if stream is None:
         yield
         return
@@ -281,10 +275,8 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 
 def storage_use_count(tensor: torch.Tensor) -> int:
-    """How many tensors hold the storage, in Python and in graphs, this one included."""
     return _simulated(tensor).storages[0].use_count
 
 
 def data_ptr(tensor: torch.Tensor) -> int:
-    """The simulated address of the first element."""
     return _simulated(tensor).data_ptr()

@@ -1,4 +1,4 @@
-"""All that depends on torch's version: those that were tested, and how they differ."""
+"""All that depends on torch's version."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,6 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 def why_unsupported(version: str) -> str | None:
-    """One line that says why the simulator does not run with this torch, or None."""
     if _release(version) in map(_release, TESTED):
         return None
     tested, newest = ", ".join(TESTED), TESTED[-1]
@@ -22,16 +21,12 @@ def why_unsupported(version: str) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    found = _RELEASE.match(version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = _RELEASE.match(version)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def function_apply() -> Callable[..., Any]:
-    """Torch's own ``Function.apply``, called with the class, then the arguments.
-
-    It is a ``classmethod`` in torch 2.13, and a class method of C since 2.14, which has no ``__func__``. Both bind to a
-    class by ``__get__``.
-    """
+    """A ``classmethod`` in torch 2.13, and a class method of C since 2.14, which has no ``__func__``."""
     method = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:

@@ -100,6 +100,7 @@ def test_the_profiler_sees_the_same_collectives_of_ddp(tmp_path):
         events = json.loads((tmp_path / f"profiled-{rank}.json").read_text())
         last = issued.steps[-1]
         assert len(events) > 4  # buckets, buffers, and the map of what is used
+        assert {issue.what.count("exposed") + issue.is_unaligned for issue in issued.setup} == {0}
         assert sorted((name, prod(shapes[0])) for name, shapes in events) == sorted(
             (f"gloo:{each.kind}", each.size_bytes // getattr(torch, each.dtypes).itemsize)
             for each in last

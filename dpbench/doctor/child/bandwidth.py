@@ -15,20 +15,15 @@ _COPIES = 5
 
 
 def examine_bandwidth(devices: Sequence[torch.device], size_bytes: int = _BYTES) -> list[Finding]:
-    """One finding for the host's memory and for each direction of copy.
-
-    An accelerator's directions are from and to the host, within its memory, and to each other accelerator.
-    """
-    found = [_host(size_bytes)]
+    findings = [_host(size_bytes)]
     for device in devices:
-        found += _guarded(f"{device} bandwidth", partial(_with_host, device, size_bytes))
+        findings += _guarded(f"{device} bandwidth", partial(_with_host, device, size_bytes))
     for one, other in permutations(devices, 2):
-        found += _guarded(f"{one} to {other} bandwidth", partial(_between, one, other, size_bytes))
-    return found
+        findings += _guarded(f"{one} to {other} bandwidth", partial(_between, one, other, size_bytes))
+    return findings
 
 
 def copy_seconds(destination: torch.Tensor, source: torch.Tensor, clock: Clock) -> float:
-    """The median of five copies, after one that is not counted."""
     times_s = []
     for _ in range(_COPIES + 1):
         start_s = clock()

@@ -31,7 +31,6 @@ def examine() -> list[Finding]:
 
 
 def _findings_or_unknown(what: str, examination: Callable[[], list[Finding]]) -> list[Finding]:
-    """Return an exception as `unknown`, so that the other examinations still run."""
     try:
         return examination()
     except Exception as error:
@@ -63,7 +62,7 @@ def _bandwidth() -> list[Finding]:
 def _devices() -> "list[torch.device]":
     import torch
 
-    return [torch.device(found.device) for found in read_accelerators()[0]]
+    return [torch.device(accelerator.device) for accelerator in read_accelerators()[0]]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ _DEFAULT_QUEUES, _MOST_QUEUES = 8, 32
 
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
-    """One for each pair of accelerators."""
     links = links_by_pair(read_gpu_facts(uuids_of(devices)).links)
     return [
         _of_pair(one, other, links.get((i, j), "unknown"))
@@ -33,7 +32,6 @@ def examine_links(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
-    """The finding on the route that the tuned wrapper takes over all accelerators."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each pair has a finding of its own
         links = find_links(devices, Route.AUTO, is_staged=False)
@@ -41,9 +39,8 @@ def examine_route(devices: Sequence[torch.device]) -> list[Finding]:
 
 
 def examine_connections(devices: int, value: str | None) -> Finding:
-    """The finding on CUDA_DEVICE_MAX_CONNECTIONS, the hardware queues of each device.
+    """The tuned wrapper on a star has most streams on the first device: one for each lane, the batch and the caller.
 
-    The tuned wrapper on a star has most streams on the first device: one for each lane, the batch and the caller.
     Values and default are those of the CUDA C++ Programming Guide, Environment Variables.
     """
     streams = devices + 2
@@ -61,7 +58,7 @@ def examine_connections(devices: int, value: str | None) -> Finding:
 
 
 def links_by_pair(links: Sequence[str]) -> Mapping[tuple[int, int], str]:
-    """Links by pair of device indices, from entries such as ``0-1 NV18``."""
+    """Entries are such as ``0-1 NV18``."""
     pairs = (entry.split(" ", 1) for entry in links)
     return {(int(pair.split("-")[0]), int(pair.split("-")[1])): kind for pair, kind in pairs}
 
@@ -77,7 +74,7 @@ def _of_pair(one: torch.device, other: torch.device, link: str) -> Finding:
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         is_sound = are_sound(one, other)
-    if corrupt := [each.message for each in raised if each.category is UserWarning]:
+    if corrupt := [warning.message for warning in raised if warning.category is UserWarning]:
         return unreliable(what, f"peer access, link {link}; {corrupt[0]}", _CORRUPT)
     if not is_sound:
         return note(what, f"no peer left, link {link}", "CUDA allows a device eight peers; copies go through the host")

@@ -25,7 +25,7 @@ _HELD = {
 
 
 def examine_gpus() -> list[Finding]:
-    """Nine for each GPU; a lost GPU or a missing driver is one finding."""
+    """A lost GPU or a missing driver is one finding."""
     try:
         start()
         count = int(ask(pynvml.nvmlDeviceGetCount))
@@ -63,7 +63,7 @@ def _clocks(what: str, handle: Any) -> Finding:
     parts = []
     for name, clock in (("SM", pynvml.NVML_CLOCK_SM), ("memory", pynvml.NVML_CLOCK_MEM)):
         now, most = (
-            ask(each, handle, clock) for each in (pynvml.nvmlDeviceGetClockInfo, pynvml.nvmlDeviceGetMaxClockInfo)
+            ask(read, handle, clock) for read in (pynvml.nvmlDeviceGetClockInfo, pynvml.nvmlDeviceGetMaxClockInfo)
         )
         parts.append(f"{name} at {now} of {most} MHz")
     return ok(what, ", ".join(parts))
@@ -102,10 +102,7 @@ def _ecc(what: str, handle: Any) -> Finding:
 
 
 def _memory_errors(handle: Any, kind: int) -> int:
-    """Errors of one kind in the device's memory since the driver was loaded.
-
-    nvmlDeviceGetTotalEccErrors would include the caches, but CUDA 14 removes it (nvml.h).
-    """
+    """`nvmlDeviceGetTotalEccErrors` would include the caches, but CUDA 14 removes it (nvml.h)."""
     where = pynvml.NVML_MEMORY_LOCATION_DRAM
     return int(ask(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, kind, pynvml.NVML_VOLATILE_ECC, where))
 

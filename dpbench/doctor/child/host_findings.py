@@ -21,13 +21,11 @@ _SPARE_MEMORY = 0.10
 
 @dataclass(frozen=True)
 class Host:
-    """The root of the file system, and the cores that this process may use."""
-
     root: Path
     cores: Sequence[int]
 
     def text(self, path: str | Path) -> str | None:
-        """A file's text; None if it is missing or may not be read."""
+        """None if the file is missing or may not be read."""
         try:
             return (self.root / path).read_text()
         except OSError:
@@ -40,7 +38,7 @@ def examine_host(
     pause: Callable[[float], object] = time.sleep,
     window_s: float = 1.0,
 ) -> list[Finding]:
-    """The process sleeps for `window_s`, so that load in this window is other processes'."""
+    """The process sleeps for `window_s`, so load is other processes'."""
     host = Host(root, sorted(os.sched_getaffinity(0)) if cores is None else cores)
     before = host.text("proc/stat")
     pause(window_s)
@@ -171,17 +169,16 @@ def _virtual(host: Host) -> Finding:
 
 
 def parse_load(loadavg: str) -> float:
-    """The average number of runnable threads over the last minute, from /proc/loadavg."""
+    """Runnable threads over the last minute, from /proc/loadavg."""
     return float(loadavg.split(maxsplit=1)[0])
 
 
 def parse_clocks_mhz(cpuinfo: str) -> list[float]:
-    """The cores' current clocks, from /proc/cpuinfo; empty if the architecture does not report them."""
+    """From /proc/cpuinfo; empty if the architecture does not report clocks."""
     return [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)]
 
 
 def is_virtual(cpuinfo: str) -> bool:
-    """Whether /proc/cpuinfo has the flag `hypervisor`."""
     flags = re.search(r"^flags\s*:(.*)", cpuinfo, re.MULTILINE)
     return flags is not None and "hypervisor" in flags[1].split()
 

@@ -1,8 +1,6 @@
 """The child that measures five numbers of this machine's accelerators, or of two lanes of the CPU if it has none.
 
-    python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
-
-What raises is named in `Measured.failures`, and the rest is measured.
+python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
 """
 
 import time
@@ -40,26 +38,26 @@ def respond(text: str) -> Measured:
 
 
 def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measured:
-    """The five numbers of these devices, one or more of one type."""
-    first, failures, found = devices[0], dict[str, str](), dict[str, Any]()
+    """The devices are of one type; what raises is named in `failures`."""
+    first, failures, numbers = devices[0], dict[str, str](), dict[str, Any]()
     with _noted("product", failures):
         edge = _edge(first)
-        found["products"] = {"float32": _products(first, edge, "highest")}
+        numbers["products"] = {"float32": _products(first, edge, "highest")}
         if first.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(first) >= (8, 0):
-            found["products"]["tf32"] = _products(first, edge, "high")
-        found["gap_s"] = gaps_s(first, edge)
+            numbers["products"]["tf32"] = _products(first, edge, "high")
+        numbers["gap_s"] = gaps_s(first, edge)
     with _noted("memory", failures):
-        found["memory"] = _additions(first)
+        numbers["memory"] = _additions(first)
     facts: dict[str, Any] = {"links": read_gpu_facts(uuids_of(devices)).links} if first.type == "cuda" else {}
     if len(devices) > 1:
         pair = _pair(facts.get("links", ()))
         facts |= {"copy_pair": pair, "is_peer": _is_peer(devices)}
         with _noted("copy", failures):
-            found["copies"] = _copies(devices[pair[0]], devices[pair[1]])
+            numbers["copies"] = _copies(devices[pair[0]], devices[pair[1]])
         with _noted("all-reduce", failures):
             if not request.with_all_reduce:
                 raise RuntimeError("the child did not survive NCCL")
-            found["all_reduce"] = all_reduces(devices)
+            numbers["all_reduce"] = all_reduces(devices)
     return Measured(
         date=datetime.now(UTC).date().isoformat(),
         torch=torch.__version__,
@@ -67,25 +65,22 @@ def measure(devices: Sequence[torch.device], request: MeasureRequest) -> Measure
         failures=failures,
         **_description(devices),
         **facts,
-        **found,
+        **numbers,
     )
 
 
 def repeated(measure: Callable[[], float], budget_s: float = _BUDGET_S) -> Series:
-    """3 to 20 results, as many as the budget allows, after a call that is not counted."""
+    """3 to 20 results, after a call that is not counted."""
     measure()
     end_s = time.perf_counter() + budget_s
-    found = [measure() for _ in range(_LEAST)]
-    while len(found) < _MOST and time.perf_counter() < end_s:
-        found.append(measure())
-    return tuple(found)
+    results = [measure() for _ in range(_LEAST)]
+    while len(results) < _MOST and time.perf_counter() < end_s:
+        results.append(measure())
+    return tuple(results)
 
 
 def gaps_s(device: torch.device, edge: int) -> Series:
-    """Seconds from one tiny operator to the next.
-
-    On an accelerator they queue up behind a large product, so that none waits for the host.
-    """
+    """On an accelerator, tiny operators queue up behind a large product, so that none waits for the host."""
     tiny, (x, out) = torch.ones(1, device=device), _square(device, edge)
     if device.type == "cpu":
         return repeated(_timed([device], lambda: tiny.add_(1), _TINY_CALLS))
@@ -153,7 +148,7 @@ def _square(device: torch.device, edge: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _rates(amount: float, devices: Sequence[torch.device], work: Callable[[], object], calls: int = _CALLS) -> Series:
-    return tuple(amount / each for each in repeated(_timed(devices, work, calls)))
+    return tuple(amount / seconds for seconds in repeated(_timed(devices, work, calls)))
 
 
 def _timed(devices: Sequence[torch.device], work: Callable[[], object], calls: int) -> Callable[[], float]:
@@ -192,7 +187,7 @@ def _description(devices: Sequence[torch.device]) -> dict[str, Any]:
     properties = [module.get_device_properties(device) for device in devices]
     capability = module.get_device_capability(devices[0])
     return {
-        "names": tuple(each.name for each in properties),
+        "names": tuple(device.name for device in properties),
         "memory_bytes": properties[0].total_memory,
         "capability": capability if isinstance(capability, tuple) else (0, 0),  # xpu's is a table
     }

@@ -20,15 +20,11 @@ _REINSTALL = (
 
 
 def examine_packages(path: Sequence[str] | None = None) -> list[Finding]:
-    """A note if a distribution `dpbench` is on `path`, `sys.path` by default."""
     return [judge(_installed(OURS, path), _installed(OTHERS, path))]
 
 
 def examine_pynvml() -> list[Finding]:
-    """A note if another distribution than nvidia-ml-py owns the module `pynvml`.
-
-    The old ``pynvml`` (up to version 11) has a package of this name, which hides NVIDIA's module.
-    """
+    """The old distribution ``pynvml`` (up to version 11) has a package of this name, which hides NVIDIA's module."""
     owners = sorted({*packages_distributions().get("pynvml", ())} - {_NVML})
     return [
         note(
@@ -42,17 +38,16 @@ def examine_pynvml() -> list[Finding]:
 
 def _required_by(name: str) -> str:
     """Installed distributions that require this one, not for an extra alone."""
-    found = {
-        str(each.name)
-        for each in distributions()
-        for requirement in each.requires or ()
+    dependents = {
+        str(distribution.name)
+        for distribution in distributions()
+        for requirement in distribution.requires or ()
         if re.match(rf"{re.escape(name)}(?![\w.-])", requirement, re.IGNORECASE) and "extra ==" not in requirement
     }
-    return f"required by {', '.join(sorted(found))}" if found else "no installed package requires it"
+    return f"required by {', '.join(sorted(dependents))}" if dependents else "no installed package requires it"
 
 
 def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
-    """The finding on the distributions of both names; None is not installed."""
     if others is not None:
         place = f"{OTHERS} {others.version} in {others.locate_file('')}"
         if _is_this_project(others):
@@ -62,12 +57,12 @@ def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
 
 
 def _installed(name: str, path: Sequence[str] | None) -> Distribution | None:
-    found = distributions(name=name) if path is None else distributions(name=name, path=list(path))
-    return next(iter(found), None)
+    installed = distributions(name=name) if path is None else distributions(name=name, path=list(path))
+    return next(iter(installed), None)
 
 
 def _is_this_project(distribution: Distribution) -> bool:
-    """Whether its command, read as text, is this project's, also under the old name."""
+    """By its command, which is the same under the old name."""
     return any(
         (entry_point.group, entry_point.name, entry_point.value) == _COMMAND
         for entry_point in distribution.entry_points

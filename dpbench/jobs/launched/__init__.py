@@ -2,7 +2,7 @@
 
     world.py      from the launcher's environment variables to a rank and its place
     agreement.py  what all ranks must have in common
-    lead.py       rank 0 leads: it decides, and runs each case on all ranks; each other rank follows and runs its child
+    lead.py       rank 0 leads, and the others follow
     on_all_ranks.py  alone, as rank 0 or as another rank; the cases on one and on all machines
 
     rank 0 (lead)                         rank 1 ... n-1 (follow)

@@ -22,7 +22,7 @@ COMMON = ("world", "dpbench", "commit", "torch", "python", "spec")
 
 
 class RankFacts(Frozen):
-    """`error` is the rank's own line on wrong input; then there is no `spec`."""
+    """With an `error`, the rank's line on wrong input, there is no `spec`."""
 
     rank: int
     host: Text
@@ -40,7 +40,6 @@ class RankFacts(Frozen):
 
 
 def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None) -> RankFacts:
-    """Torch's version comes from its metadata, so torch is not imported."""
     commit, dirty = commit_of(Path(dpbench.__file__).parent)
     try:
         torch = version("torch")
@@ -60,7 +59,7 @@ def facts_of_this_rank(world: World, spec: Spec | None, error: str | None = None
 
 
 def disagreement(ranks: Sequence[RankFacts]) -> str | None:
-    """One line on the first rank that differs from rank 0, in what and how; None if all agree."""
+    """One line on the first rank that differs from rank 0; None if all agree."""
     first = ranks[0]
     hosts: dict[int, str] = {first.rank: first.host}
     for rank in ranks[1:]:

@@ -1,8 +1,4 @@
-"""Rank 0 leads and the others follow: both ends of their messages, which are JSON objects over TCP.
-
-Rank 0 accepts the other ranks, holds their facts against its own, and runs each case on all of them. Each other rank
-runs its child of a case when rank 0 says so, and prints nothing.
-"""
+"""Rank 0 leads and the others follow: both ends of their messages, which are JSON objects over TCP."""
 
 import os
 import socket
@@ -29,11 +25,11 @@ from dpbench.jobs.round import RoundProcesses
 from dpbench.records.record import Outcome
 
 PATIENCE_S = 60.0
-"""Rank 0 waits this long for all others to connect."""
+"""For all others to connect."""
 SILENCE_S = PATIENCE_S + 10.0
 """A rank that cannot reach rank 0 ends after this: some launchers then end all ranks, so rank 0 must report first."""
 _HELLO_S = 5.0
-"""A rank says at once who it is; another program at the port says nothing."""
+"""Another program at the port says nothing."""
 _FAREWELL_S = 10.0
 _GRACE_S = 30.0
 """The wait for reports once rank 0's child has ended well, and after all others were stopped."""
@@ -45,7 +41,7 @@ _WHOLE_S = 5
 
 @contextmanager
 def listening(world: World) -> Iterator["Followers"]:
-    """The connections to the other ranks, which get an exit code at the block's end: that of its error."""
+    """At the block's end the other ranks get the exit code of its error. Raises WrongInputError."""
     try:
         socket.getaddrinfo(world.address, world.port)
     except OSError as error:
@@ -91,14 +87,14 @@ class Followers:
         self.facts[0] = own
         for connection, hello in self._accept_all(PATIENCE_S):
             try:
-                found = RankFacts.model_validate(hello)
-                line = disagreement([*self.facts.values(), found])
+                facts = RankFacts.model_validate(hello)
+                line = disagreement([*self.facts.values(), facts])
             except ValidationError:
                 line = "a rank has another version of dpbench; allowed: the same on all ranks"
             if line is not None:
                 self.refused.append(connection)
                 raise WrongInputError(line)
-            self.connections[found.rank], self.facts[found.rank] = connection, found
+            self.connections[facts.rank], self.facts[facts.rank] = connection, facts
         missing = sorted(set(range(1, self.world.size)) - set(self.connections))
         if missing:
             raise WrongInputError(
@@ -120,12 +116,13 @@ class Followers:
                 yield connection, hello["hello"]
 
     def end_round(self) -> None:
-        """End this machine's process; those of the others end with the sweep or the next round."""
+        """The other machines' processes end with the sweep or the next round."""
         self.rounds.end_round()
 
     def launch(self, job: Job, timeout_s: float) -> Exit:
-        """The record is rank 0's if its child sent an ok one, else one with the outcome and reason of the first rank
-        that failed. Raises ReportedError if a rank was lost in an earlier case.
+        """The record is rank 0's, with the outcome and reason of the first rank that failed.
+
+        Raises ReportedError if a rank was lost in an earlier case.
         """
         if self.lost is not None:
             raise ReportedError(f"{self.lost}; records so far are kept")
@@ -150,7 +147,7 @@ class Followers:
         return replace(end, record=failed.model_dump_json(by_alias=True).encode())
 
     def end(self, code: ExitCode) -> None:
-        """Send the exit code to all ranks; those that have not come yet are still starting."""
+        """Ranks that have not come yet are still starting."""
         for connection, _ in self._accept_all(_FAREWELL_S):
             self.refused.append(connection)
         for connection in (*self.connections.values(), *self.refused):
@@ -159,7 +156,7 @@ class Followers:
 
 
 class _Reports:
-    """The followers' reports on one case; the first failure of any rank stops all children."""
+    """The first failure of any rank stops all children."""
 
     def __init__(self, followers: Followers) -> None:
         self._followers = followers
@@ -175,7 +172,6 @@ class _Reports:
             self._stop_all()
 
     def close(self, *, is_ok: bool) -> None:
-        """Wait for the reports; without a failure, before the others are stopped too."""
         if is_ok:
             self._thread.join(_GRACE_S)
         self._stop_all()  # a Ctrl-C at rank 0 stops the others too
@@ -215,9 +211,7 @@ def _free_port() -> int:
 
 
 def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
-    """Take part until rank 0 ends the sweep; return its exit code, FAILED if it is gone. Return WRONG_INPUT if rank 0
-    cannot be reached at first, which reports the missing rank.
-    """
+    """Return rank 0's exit code, FAILED if it is gone, WRONG_INPUT if it cannot be reached at first."""
     facts = _facts(world, make_spec)
     try:
         connection = connect(world.address, world.port, SILENCE_S)
@@ -246,10 +240,7 @@ def _facts(world: World, make_spec: Callable[[], Spec]) -> RankFacts:
 def _measured(
     connection: Connection, rounds: RoundProcesses, world: World, message: dict[str, object]
 ) -> dict[str, object]:
-    """Run this rank's child; return its outcome, with the reason.
-
-    A message meanwhile, or the loss of rank 0's parent, ends the case and stops the child.
-    """
+    """A message meanwhile, or the loss of rank 0's parent, stops the child."""
     job = Job.model_validate(message["job"])
     place = LaunchedRank(rank=world.rank, address=world.address, port=int(str(message["port"])))
     end = rounds.launch(job, float(str(message["timeout_s"])), place, connection.fileno())
@@ -258,7 +249,6 @@ def _measured(
 
 
 def connection_of(connected: socket.socket) -> Connection:
-    """The connection owns the socket from here on."""
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _WHOLE_S, 0))
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -273,12 +263,12 @@ def send(connection: Connection, message: dict[str, Any]) -> None:
 
 
 def receive(connection: Connection, within_s: float | None = None) -> dict[str, Any] | None:
-    """The next message; None if the connection is lost, the bytes are no message, or the time is up."""
+    """None if the connection is lost, the bytes are no message, or the time is up."""
     try:
-        found = from_json(connection.recv_bytes(_MOST_BYTES)) if connection.poll(within_s) else None
+        message = from_json(connection.recv_bytes(_MOST_BYTES)) if connection.poll(within_s) else None
     except (OSError, EOFError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return message if isinstance(message, dict) else None
 
 
 def connect(address: str, port: int, patience_s: float) -> Connection:

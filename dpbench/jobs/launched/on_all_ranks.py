@@ -32,13 +32,12 @@ def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
 
 
 def local_lanes(machine: MachineInfo, count: int) -> tuple[str, ...]:
-    """A device for each rank of a machine: its first accelerators, or CPU lanes without any."""
-    found = tuple(accelerator.device for accelerator in machine.accelerators)
-    if found and len(found) < count:
+    lanes = tuple(accelerator.device for accelerator in machine.accelerators)
+    if lanes and len(lanes) < count:
         raise WorldError(
-            f"LOCAL_WORLD_SIZE: {count} is more than this machine's {len(found)} devices; allowed: 1 to {len(found)}"
+            f"LOCAL_WORLD_SIZE: {count} is more than this machine's {len(lanes)} devices; allowed: 1 to {len(lanes)}"
         )
-    return found[:count] or ("cpu",) * count
+    return lanes[:count] or ("cpu",) * count
 
 
 def _check(spec: Spec, lanes: tuple[str, ...]) -> None:
@@ -52,8 +51,6 @@ def _check(spec: Spec, lanes: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class Lead:
-    """The spec, and what runs a child, on every rank if there are several."""
-
     spec: Spec
     runner: JobRunner
     world: World | None = None
@@ -65,8 +62,7 @@ class Lead:
 
 @contextmanager
 def leading(environment: Mapping[str, str], make_spec: Callable[[], Spec]) -> Iterator[Lead | ExitCode]:
-    """Yield what measures, if this process is alone or rank 0; else follow rank 0, print nothing, and yield the exit
-    code.
+    """Yield what measures, if this process is alone or rank 0; else follow rank 0, and yield the exit code.
 
     Raises errors of `make_spec` in rank 0 only, WorldError, and those of `Followers.agree`.
     """

@@ -21,7 +21,7 @@ _NAMES = {
 
 
 class WorldError(WrongInputError):
-    """`is_reported` is whether this process prints it; one that is surely not rank 0 leaves that to rank 0."""
+    """`is_reported` is false in a process that is surely not rank 0, which prints it."""
 
     def __init__(self, line: str, *, is_reported: bool = True) -> None:
         super().__init__(line)
@@ -30,10 +30,8 @@ class WorldError(WrongInputError):
 
 @dataclass(frozen=True)
 class World:
-    """`rank` is `local_rank` on machine number ``rank // local_size``.
-
-    Rank 0's parent listens at `address` and `port`. `fault` is the line on wrong variables, or None: such a process can
-    still reach rank 0, which reports it once.
+    """Rank 0's parent listens at `address` and `port`. `fault` is the line on wrong variables: such a process can still
+    reach rank 0, which reports it once.
     """
 
     rank: int
@@ -54,10 +52,9 @@ class World:
 
 
 def read_world(environment: Mapping[str, str]) -> World | None:
-    """The launcher's world; None if it did not start several processes.
+    """None if no launcher started several processes: srun sets its size for the tasks of a step only.
 
-    The size decides: srun sets its variable for the tasks of a step only, not for a batch script. Raises WorldError if
-    the variables do not say how to reach rank 0.
+    Raises WorldError if the variables do not say how to reach rank 0.
     """
     for launcher, names in _NAMES.items():
         if environment.get(names[1], "1") != "1":
@@ -88,7 +85,7 @@ def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]
 
 
 def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
-    """The variable's number; srun writes tasks of each node as ``4`` or ``4(x2)``."""
+    """Under srun, the tasks of each node are ``4`` or ``4(x2)``."""
     text = environment.get(name)
     if text is None:
         raise WorldError(f"{name}: is not set; allowed: the number that {launcher} sets")
@@ -107,7 +104,6 @@ def _first_host(environment: Mapping[str, str], launcher: str) -> str:
 
 
 def _port(environment: Mapping[str, str], launcher: str) -> int:
-    """The port next to the launcher's, or by the number of srun's job."""
     text, job = environment.get("MASTER_PORT"), environment.get("SLURM_JOB_ID", "")
     if text is None and launcher == "srun" and job.isdecimal():
         return _SLURM_PORTS + int(job) % _SLURM_PORTS

@@ -35,10 +35,10 @@ def find_asv(commit: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     (folder, notes), errors = _enter_suite(commit), io.StringIO()
     update_sys_path(folder)
     with redirect_stderr(errors):
-        found = list(disc_benchmarks(folder, ignore_import_errors=True))
+        benchmarks = list(disc_benchmarks(folder, ignore_import_errors=True))
     tracebacks = errors.getvalue().split("Traceback (most recent call last):\n")[1:]
     problems = [text.strip().splitlines()[-1] for text in tracebacks]
-    return {name: benchmark for benchmark in found for name in _names_of(benchmark)}, problems, notes
+    return {name: benchmark for benchmark in benchmarks for name in _names_of(benchmark)}, problems, notes
 
 
 def why_not(benchmark: Any) -> str | None:
@@ -49,7 +49,7 @@ def why_not(benchmark: Any) -> str | None:
 
 
 def timeouts_s(commit: Path, benchmark: Any) -> tuple[float, float]:
-    """The suite's limits for a benchmark and for its `setup_cache`, in seconds."""
+    """The suite's limits for a benchmark and for its `setup_cache`."""
     default_s = float(_configuration(commit)[1].get("default_benchmark_timeout", 60))
     own_s = default_s if benchmark.timeout is None else float(benchmark.timeout)
     return own_s, own_s if benchmark.setup_cache_timeout is None else float(benchmark.setup_cache_timeout)
@@ -60,9 +60,9 @@ def is_value(benchmark: Any) -> bool:
 
 
 def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | None = None) -> None:
-    """Set a benchmark up, lend it to `use`, and tear it down; raises BorrowedError.
+    """Set a benchmark up, lend it to `use`, and tear it down; `caches` keeps what `setup_cache` makes.
 
-    It runs in the folder where asv would run it; folder `caches` keeps what `setup_cache` makes.
+    Raises BorrowedError.
     """
     start_bytes = peak_bytes()
     with _set_up(commit, name, caches, probe) as benchmark:
@@ -107,10 +107,7 @@ def _configuration(commit: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _enter_suite(commit: Path) -> tuple[str, list[str]]:
-    """Set the variables that asv sets; return the `benchmark_dir`, and a note on variables with choices.
-
-    Of each variable in `matrix` the first value counts; null leaves it unset.
-    """
+    """Set the variables that asv sets, from `matrix` the first value; return the `benchmark_dir`, and notes."""
     path, config = _configuration(commit)
     folder = path.parent / config.get("benchmark_dir", "benchmarks")
     if not folder.is_dir():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 SAMPLE_S = 0.002
-"""The seconds of a sample that a framework calibrates."""
+"""Of a sample that a framework calibrates."""
 PEAK_UNIT = "bytes above its process' start"
 """The unit of `peakmem_` here. asv's own figure, ru_maxrss, has what a fork inherits from its parent."""
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -24,7 +24,7 @@ class SkippedError(BorrowedError):
 
 
 class Sample(NamedTuple):
-    """The mean seconds of `calls` calls; or the value that a benchmark tracks, of 0 calls, with its `unit`."""
+    """The mean seconds of `calls` calls; of 0 calls a benchmark's value, with its `unit`."""
 
     call_s: float
     calls: int
@@ -32,13 +32,13 @@ class Sample(NamedTuple):
 
 
 class Lent(Protocol):
-    """Takes a sample of `number` calls; of None, as many as the framework calibrates."""
+    """Takes a sample of `number` calls, or of as many as the framework calibrates."""
 
     def __call__(self, number: int | None = None) -> Sample: ...
 
 
 class Probe:
-    """Wraps the borrowed function: each call runs inside the context of `around`, if given."""
+    """Each call of the borrowed function runs inside the context of `around`."""
 
     around: Callable[[], AbstractContextManager[object]] | None = None
 
@@ -56,8 +56,7 @@ Use = Callable[[Lent], object]
 def import_from(folders: Sequence[str], *, one_thread: bool) -> None:
     """Import the packages in `folders` from there, whatever `sys.path` has later.
 
-    Packages already imported from elsewhere are forgotten, but for dpbench and the standard library. With `one_thread`,
-    thread pools of numerical libraries that are imported later have one.
+    Packages already imported from elsewhere are forgotten, but for dpbench and the standard library.
     """
     os.environ.update(dict.fromkeys(_ONE_THREAD if one_thread else (), "1"))
     sys.path[:0] = folders

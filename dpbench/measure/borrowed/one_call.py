@@ -34,7 +34,6 @@ _REFUSED = "starts a process, which a gate neither pins nor times"
 
 
 def refuse_processes(take: Lent, probe: Probe) -> None:
-    """Raises BorrowedError if a call starts a process, or if the set-up has started one."""
     probe.around = _no_processes
     take(1)
     if psutil.Process().children():
@@ -42,15 +41,15 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
 
 
 def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """The counters of a call or its value, and if asked for their lines of code, by their files in `commit`."""
+    """The counters of a call or its value, and with `details` their lines of code in `commit`."""
     first, _ = take(1), take(1)
     if not first.calls:
         return Counts(phases={}, value=first.call_s, unit=first.unit), ()
     calls = PythonCallSites() if details else PythonCalls()
     probe.around = partial(_Counting, calls)
     take(1)
-    found = {"python_calls": calls.by_phase()[Phase.FORWARD], **_memory_or_operators(take, probe)}
-    counts = Counts(phases={Phase.FORWARD: PhaseCounts(**found)})
+    counters = {"python_calls": calls.by_phase()[Phase.FORWARD], **_memory_or_operators(take, probe)}
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(**counters)})
     with chdir(commit):
         return counts, limited(calls.details()) if isinstance(calls, PythonCallSites) else ()
 

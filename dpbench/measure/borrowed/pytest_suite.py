@@ -1,8 +1,4 @@
-"""Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself.
-
-`_Plugin` takes the place of the fixture's runner when a test calls it: fixtures, parameters and marks are in force
-then.
-"""
+"""Tests that use the `benchmark` fixture of pytest-benchmark, run by pytest itself."""
 
 import io
 import os
@@ -31,7 +27,7 @@ _ASYNC = "it is a coroutine function, and a gate times calls that return their r
 
 
 def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
-    """Tests by node id with the reason why they cannot be lent, or None; and errors at import."""
+    """Tests by node id with the reason why they cannot be lent, and errors at import."""
     collector = _Plugin(lambda _: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
@@ -39,10 +35,7 @@ def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[s
 
 
 def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -> None:
-    """Run a test to its end, and lend the function that it passes to its fixture.
-
-    Raises BorrowedError if it cannot be lent, or if the test fails.
-    """
+    """Run a test to its end, and lend the function that it passes to its fixture; raises BorrowedError."""
     borrower, pedantic = _Plugin(use, probe), BenchmarkFixture._raw_pedantic
     with mock.patch.multiple(
         BenchmarkFixture,
@@ -63,8 +56,6 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
 
 
 class _Plugin:
-    """`error` is what the use of a function raised, and `passed` are the parts of the test that passed."""
-
     def __init__(self, use: Use, probe: Probe | None = None) -> None:
         self._use, self._probe = use, probe
         self.collected: dict[str, str | None] = {}
@@ -107,7 +98,6 @@ class _Plugin:
             self.skipped = str(reason)
 
     def lend_call(self, fixture: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Lend what ``benchmark(function, ...)`` times."""
         with self._passed_on(fixture, function) as lent:
             runner, clock = fixture._make_runner(lent, args, kwargs), stopwatch(time.perf_counter)
             fixture._min_time = max(fixture._min_time, SAMPLE_S)
@@ -125,7 +115,7 @@ class _Plugin:
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
     ) -> Any:
-        """Lend what ``benchmark.pedantic(target, ...)`` times: a sample is one of its rounds."""
+        """A sample is one of its rounds."""
         durations_s: list[float] = []
         fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
         fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
@@ -156,7 +146,7 @@ class _Plugin:
 
 
 def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
-    """The result of a call; the fixture gets the statistics of a few rounds, which a test may read."""
+    """Give the fixture the statistics of a few rounds, which a test may read; return a call's result."""
     duration_s, result = runner(None)
     end_s = time.monotonic() + fixture._max_time
     _, calls, loop = fixture._calibrate_timer(runner) if duration_s < fixture._max_time else (duration_s, 1, range(1))
@@ -169,10 +159,7 @@ def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
 
 
 def _run(commit: Path, words: list[str], plugin: object) -> int:
-    """Run pytest in the commit's folder; return its exit code.
-
-    Raises BorrowedError with pytest's sentence if it refuses the project's options.
-    """
+    """Return pytest's exit code; raises BorrowedError if pytest refuses the project's options."""
     options = ["-q", "--no-header", "--rootdir=.", f"--override-ini=cache_dir={Path.cwd() / 'cache'}"]
     options += [
         "-Wignore::pytest.PytestAssertRewriteWarning"

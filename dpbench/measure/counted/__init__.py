@@ -1,1 +1,1 @@
-"""What a counted step shows beside its counts of events: dependencies, the order of the sums, kept memory."""
+"""What a counted step shows beside its counts of events."""

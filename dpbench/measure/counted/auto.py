@@ -5,8 +5,6 @@ Two models, whose lanes sleep, have one faster way each, whatever the machine do
     lanes that sleep            10 ms each, with or without others      at once they take a quarter of the time
     lanes that hinder others    1 ms alone, 15 ms beside another        one after the other they take a third
 
-A forward after the trial shows the choice: at once, the lanes overlap.
-
 A third trial gets fixed times, in which lanes at once take 3 % less: the wrapper changes for a gain above 5 % only.
 """
 

@@ -7,7 +7,7 @@ accumulated    steps of several sizes, of which the last one reduces
 functional     `data_parallel`
 and zero_grad, state_dict, copied, pickled
 
-A use that raises, as in an old wrapper that lacks it, is *absent* and has no other counter.
+A use that raises is *absent* and has no other counter.
 """
 
 import pickle
@@ -38,9 +38,9 @@ class _Busy(nn.Module):
         self.two.register_full_backward_hook(_pass_on)
 
     def forward(self, image: Tensor, point: Tensor, pair: Any, *, weight: Tensor, scale: float) -> Any:
-        found = self.norm(self.image(image)).mean((2, 3))
-        found = self.two(self.one(found) + point) + self.frozen(pair["left"]) + pair["others"][0] * weight
-        return {"found": found * scale, "parts": [found.sum(1), (point,)]}
+        features = self.norm(self.image(image)).mean((2, 3))
+        features = self.two(self.one(features) + point) + self.frozen(pair["left"]) + pair["others"][0] * weight
+        return {"features": features * scale, "parts": [features.sum(1), (point,)]}
 
 
 def _pass_on(*_: Any) -> None:
@@ -49,8 +49,8 @@ def _pass_on(*_: Any) -> None:
 
 def _forward(model: Callable[..., Any], items: int = _ITEMS) -> Tensor:
     image, rows = torch.ones(items, 2, 4, 4).to(memory_format=torch.channels_last), torch.ones(items, 4)
-    found: Tensor = model(image, rows, {"left": rows, "others": [rows, "name"]}, weight=rows, scale=2.0)["found"]
-    return found.float().sum()
+    features: Tensor = model(image, rows, {"left": rows, "others": [rows, "name"]}, weight=rows, scale=2.0)["features"]
+    return features.float().sum()
 
 
 def _step(wrapper: Any, items: int = _ITEMS) -> None:
@@ -91,10 +91,10 @@ _USES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 def count_busy() -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
     torch.manual_seed(0)
-    found = dict[str, int]()
+    counters = dict[str, int]()
     for name, (make, use) in _USES.items():
         try:
-            found |= {**count_use(name, make(), use), f"{name}.{ABSENT}": 0}
+            counters |= {**count_use(name, make(), use), f"{name}.{ABSENT}": 0}
         except Exception:  # of whatever kind: base and head are compared
-            found[f"{name}.{ABSENT}"] = 1
-    return found
+            counters[f"{name}.{ABSENT}"] = 1
+    return counters

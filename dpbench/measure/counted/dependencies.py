@@ -1,24 +1,19 @@
 """How far a step overlaps communication with computation.
 
-An event of a recording comes after those that wrote its inputs, the previous event of its stream, and those that its
-stream or the host waited for.
-
 **Broadcast.** The copies between devices in the forward that carry no data of this step's batch. The measure is the
 bytes to a lane before its first operator that reads data of both the batch and the broadcast, also through other
 operators.
 
 **Reduction.** Copies in the backward that start on a device other than the base's, with all other work of their graph
-nodes (packing, summing). A lane's backward are the operators on its device in that phase, without the reductions and
-without what depends on them. The bar is after the first half of these operators, by number::
+nodes. A lane's backward are the operators on its device in that phase that depend on no reduction. The bar is after the
+first half of these operators, by number::
 
     lane 1:   b b b b | b b b b       ready:     operators left of the bar wrote all gradients that the reduction reads,
     lane 2:   b b b b | b b b b                  on every lane
                       ^               startable: the copy depends on no operator right of the bar
 
-How early the host issues the sums of gradients, in the order of its calls.
-
-torch's engine runs the ready node with the highest sequence number first. A reduction whose node has a low number is
-issued after the whole backward, although nothing makes it wait::
+**Issue.** torch's engine runs the ready node with the highest sequence number first. A reduction whose node has a low
+number is issued after the whole backward, although nothing makes it wait::
 
     lane 0:   b b b b | b b b b           the lane that the host issues last
     issued:       R1      R2              R1 is issued at half; R2 is not
@@ -42,9 +37,7 @@ Work = Operator | Copy
 
 @dataclass(frozen=True)
 class Reductions:
-    """`inputs` has for each part of a reduction the ids of the gradients that it reads. `group_of` has for each part
-    its reduction's number. `lanes` are the operators of the lanes' backward.
-    """
+    """`inputs` has by part of a reduction the ids of the gradients that it reads, `group_of` the reduction's number."""
 
     copies: Sequence[Copy]
     inputs: Mapping[int, Sequence[int]]
@@ -62,7 +55,6 @@ class IssueOrder:
 
 
 def issue_order(reductions: Reductions) -> IssueOrder:
-    """When the host issues each reduction's copies, by the order of events."""
     halves = second_halves(reductions.lanes)
     half = max((min(late) for late in halves.values()), default=0)
     issued: dict[int, int] = {}
@@ -76,7 +68,7 @@ def issue_order(reductions: Reductions) -> IssueOrder:
             ready[group] = max(ready[group], *inputs, 0)
     return IssueOrder(
         at_half_bytes=sum(copy.size_bytes for copy in reductions.copies if copy.id < half),
-        operators_before=sum(ready[each] < lane.id < issued[each] for each in issued for lane in reductions.lanes),
+        operators_before=sum(ready[group] < lane.id < issued[group] for group in issued for lane in reductions.lanes),
         swaps=sum((ready[a] - ready[b]) * (issued[a] - issued[b]) < 0 for a, b in combinations(issued, 2)),
     )
 
@@ -90,7 +82,7 @@ def second_halves(operators: Sequence[Operator]) -> dict[int, list[int]]:
 
 
 def dependencies(recording: Recording, home: int) -> Dependencies:
-    """Bytes of communication by overlap; `home` is the index of the base's device."""
+    """`home` is the index of the base's device."""
     work = {event.id: event for event in filter(_is_work, recording.events)}
     phases = {phase: list(filter(_is_work, events)) for phase, events in events_by_phase(recording).items()}
     forward, backward = phases.get(Phase.FORWARD, []), phases.get(Phase.BACKWARD, [])
@@ -113,7 +105,6 @@ def dependencies(recording: Recording, home: int) -> Dependencies:
 
 
 def route_counters(recording: Recording, home: int) -> dict[str, int]:
-    """Those counters of `Dependencies` that are counted if asked for."""
     lanes = [
         event.size_bytes
         for event in recording.events
@@ -155,22 +146,22 @@ def _order(recording: Recording, data: Mapping[int, Sequence[int]]) -> dict[int,
 
 
 def _closure(starts: Iterable[int], before: Mapping[int, Sequence[int]]) -> set[int]:
-    found, pending = set(), list(starts)
+    reached, pending = set(), list(starts)
     while pending:
         event = pending.pop()
-        if event not in found:
-            found.add(event)
+        if event not in reached:
+            reached.add(event)
             pending += before[event]
-    return found
+    return reached
 
 
 def _descends(events: Iterable[Work], data: Mapping[int, Sequence[int]], starts: set[int]) -> set[int]:
-    """The events, in program order, that are in `starts` or depend on them by data."""
-    found: set[int] = set()
+    """The events that are in `starts` or depend on them by data."""
+    descendants: set[int] = set()
     for event in events:
-        if event.id in starts or not found.isdisjoint(data[event.id]):
-            found.add(event.id)
-    return found
+        if event.id in starts or not descendants.isdisjoint(data[event.id]):
+            descendants.add(event.id)
+    return descendants
 
 
 def _broadcast(

@@ -1,4 +1,4 @@
-"""Lines of code that a step's counters come from, named by function, text, and path inside the commit."""
+"""Lines of code that a step's counters come from."""
 
 import ast
 import linecache
@@ -39,7 +39,7 @@ def _relative(file: str) -> str:
 
 
 def _function_at(file: str, line: int) -> str:
-    around = [found for found in _functions(file) if found[0] <= line <= found[1]]
+    around = [function for function in _functions(file) if function[0] <= line <= function[1]]
     return max(around)[2] if around else "<module>"
 
 
@@ -84,7 +84,6 @@ class PythonCallSites(PythonCalls):
         self._now.append((code.co_qualname, code.co_filename, code.co_firstlineno, *by))  # one C call, as in `_count`
 
     def details(self) -> Iterator[Detail]:
-        """One detail for each function and line that calls it."""
         for phase, calls in self._calls.items():
             for (name, file, line, by, by_file, by_line), value in Counter(calls).items():
                 yield Detail(
@@ -128,9 +127,9 @@ def details_of(recording: Recording) -> Iterator[Detail]:
 
 
 def limited(details: Iterator[Detail]) -> tuple[Detail, ...]:
-    """The details; none if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
-    found = tuple(detail for detail, _ in zip(details, range(MOST_DETAILS + 1), strict=False))
-    return found if len(found) <= MOST_DETAILS else ()
+    """None if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
+    listed = tuple(detail for detail, _ in zip(details, range(MOST_DETAILS + 1), strict=False))
+    return listed if len(listed) <= MOST_DETAILS else ()
 
 
 def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:

@@ -1,8 +1,7 @@
 """What a step does on the host: operators on host tensors with the bytes that they write, and work with threads.
 
-A copy of the batch makes no Python call, so operators count. Of threads, starts count, waits, and the Python calls of
-threads that exist already. A thread counts until time ends a wait: what it does then, such as a watchdog's checks,
-belongs to no step::
+A copy of the batch makes no Python call, so operators count. A thread counts until time ends a wait: what it does then,
+such as a watchdog's checks, belongs to no step::
 
     lane        get() ─> a call, with its Python calls ─> get()             counted
     watchdog    get(timeout=0.25) ─> Empty ─> a check ─> get(timeout=0.25)  not counted
@@ -29,10 +28,7 @@ from dpbench.records.count_record import Phase
 
 
 class HostWork(TorchDispatchMode):
-    """Counts by phase, in this thread.
-
-    A view writes nothing and does not count; an operator that writes into its argument does.
-    """
+    """Counts by phase, in this thread; a view does not count."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,4 @@
-"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory.
-
-Memory that each step keeps would make a long run fail. One step cannot show it: caches fill, and lists grow in jumps.
-"""
+"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory."""
 
 import ctypes
 import gc
@@ -19,10 +16,7 @@ _LINES_OF = 6
 
 
 def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
-    """What `steps` steps do beyond the short runs of steps around them.
-
-    Garbage collection must be off, so that only collections that the code asks for run.
-    """
+    """Garbage collection must be off, so that only collections that the code asks for run."""
     assert not gc.isenabled()
     collections = list[str]()
 
@@ -69,10 +63,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def kept_per_step(step: Callable[[], object], steps: int) -> Kept | None:
-    """What each of `steps` steps keeps; None without glibc's ``mallinfo2``.
-
-    The least increase between two of `_READINGS` readings counts: what fills a cache is not in all of them.
-    """
+    """None without glibc's ``mallinfo2``; the least increase between two readings counts, because caches fill."""
     in_use = _malloc_reader()
     if in_use is None:
         return None
@@ -95,15 +86,11 @@ def _least_increase(readings: Sequence[int]) -> int:
 
 
 def whole_units(per_step: float, unit: int) -> int:
-    """The kept amount as a multiple of `unit`, rounded down, at least 0.
-
-    A missing tenth of a unit is forgiven, because other memory may be released meanwhile.
-    """
+    """Round down to a multiple of `unit`, at least 0; a missing tenth of a unit may be other memory's release."""
     return max(0, unit * floor(per_step / unit + 0.1))
 
 
 def _malloc_reader() -> Callable[[], int] | None:
-    """A function that returns the bytes in use by malloc; None if the C library has none."""
     try:
         read = ctypes.CDLL(None).mallinfo2
     except AttributeError:
@@ -111,7 +98,7 @@ def _malloc_reader() -> Callable[[], int] | None:
     read.restype = _Mallinfo2
 
     def in_use() -> int:
-        found = read()
-        return int(found.uordblks + found.hblkhd)
+        info = read()
+        return int(info.uordblks + info.hblkhd)
 
     return in_use

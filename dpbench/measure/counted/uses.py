@@ -32,10 +32,7 @@ _WRAPPERS = 3
 _SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.1, 5
 """Forwards after which `auto` has no trials left; seconds; wakes in that time that are often."""
 _PATIENCE_S, _LITTLE_S = 5.0, 0.1
-"""Waits that only faulty code needs, for a thread that does not end or a caller that cannot come.
-
-After two callers that could not come, the short one: a lock around each operator would take minutes.
-"""
+"""Waits that only faulty code needs. After two, the short one: a lock around each operator would take minutes."""
 
 
 def count_uses() -> dict[str, int]:
@@ -69,7 +66,7 @@ def _two_forwards(wrapper: nn.Module) -> None:
 
 
 def count_use(name: str, target: Any, use: Callable[[Any], object]) -> dict[str, int]:
-    """Counters of the third turn of a use of `target`, because the first two fill caches."""
+    """Counters of the third turn, because the first two fill caches."""
     for _ in range(_TURNS_BEFORE):
         use(target)
     with PythonCalls() as calls:
@@ -109,7 +106,7 @@ def _idle() -> dict[str, int]:
 
 
 def _wakes(thread: Path) -> int:
-    """How often the thread has begun to wait so far; 0 if it has ended."""
+    """How often the thread has begun to wait; 0 if it has ended."""
     with suppress(OSError):
         return int(
             (thread / "status").read_text().partition("nonvoluntary")[0].rpartition("voluntary_ctxt_switches:")[2]

@@ -31,7 +31,7 @@ def count_start() -> dict[str, int]:
 
 
 def _imported() -> set[str]:
-    """Modules that the wrapper's import adds to torch's, also if this process has them."""
+    """Also modules that this process has already."""
     named, before, real = set[str](), set(sys.modules), builtins.__import__
 
     def note(name: str, names: Any = None, *others: Any) -> Any:
@@ -44,5 +44,5 @@ def _imported() -> set[str]:
         import_module(_WRAPPER)
     finally:
         builtins.__import__ = real
-    found = (named | (sys.modules.keys() - before)) - WITH_TORCH
-    return {name for name in found if not name.startswith(_WRAPPER)}
+    modules = (named | (sys.modules.keys() - before)) - WITH_TORCH
+    return {name for name in modules if not name.startswith(_WRAPPER)}

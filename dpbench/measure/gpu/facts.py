@@ -27,7 +27,7 @@ _PATHS = {  # the names of `nvidia-smi topo -m`, from a single switch between tw
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """`links` has an entry for each pair, the other tuples one for each GPU."""
+    """`links` has an entry for each pair."""
 
     driver: str | None = None
     clocks: tuple[str | None, ...] = ()
@@ -36,7 +36,7 @@ class GpuFacts:
 
 
 def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
-    """The bare UUID of each NVIDIA GPU, without NVML's prefix ``GPU-`` or ``MIG-``, by torch's name."""
+    """Bare UUIDs of NVIDIA GPUs, without NVML's prefix ``GPU-`` or ``MIG-``, by torch's name."""
     if torch.version.cuda is None:
         return {}
     gpus = dict.fromkeys(device for device in devices if device.type == "cuda")
@@ -44,7 +44,6 @@ def uuids_of(devices: Sequence[torch.device]) -> dict[str, str]:
 
 
 def read_gpu_facts(uuids: Mapping[str, str]) -> GpuFacts:
-    """Facts of the GPUs in `uuids`, the result of `uuids_of`, in their order."""
     try:
         start()
         driver = str(ask(pynvml.nvmlSystemGetDriverVersion))

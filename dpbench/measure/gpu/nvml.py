@@ -1,4 +1,4 @@
-"""One call of NVML returns a result, or raises NotOfferedError with the reason of a refusal, or LostGpuError."""
+"""One call of NVML: its result, the reason for a refusal, or a lost GPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 class NotOfferedError(Exception):
-    """The reason why this GPU, driver or user does not get the result."""
+    """Its text is the reason."""
 
 
 class LostGpuError(RuntimeError):
@@ -49,9 +49,7 @@ def start() -> None:
 
 
 def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Raises NotOfferedError or LostGpuError, with the function's name and the error's text. Other errors count too:
-    under WSL some drivers return names that are no UTF-8, which pynvml cannot decode.
-    """
+    """Raises NotOfferedError, also for names that pynvml cannot decode, as of drivers under WSL; or LostGpuError."""
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -72,10 +70,7 @@ def _refuse(error: Any, what: str) -> None:
 
 
 def find_gpu(device: str, uuid: str) -> Gpu:
-    """The GPU with torch's bare UUID.
-
-    Raises NotOfferedError if NVML does not know it, or if MIG has split it: NVML's figures are those of the whole GPU.
-    """
+    """The GPU with torch's bare UUID; raises NotOfferedError if NVML does not know it, or if MIG has split it."""
     handle = _handle(uuid)
     if handle is None:
         raise NotOfferedError(f"NVML knows neither GPU-{uuid} nor MIG-{uuid}")
@@ -103,7 +98,7 @@ def _is_split(handle: Any) -> bool:
 
 
 def counter(value_type: int, value: Any) -> CounterState:
-    """The number in NVML's union `value`, with its width in bits."""
+    """Read NVML's union `value`; raises NotOfferedError."""
     if value_type not in _MEMBERS:
         raise NotOfferedError(f"NVML returned a value of the unknown type {value_type}")
     member, bits = _MEMBERS[value_type]
@@ -111,7 +106,7 @@ def counter(value_type: int, value: Any) -> CounterState:
 
 
 def reading(read: Callable[P, Reading], *arguments: P.args, **named: P.kwargs) -> Reading:
-    """The result of `read`, or a reading with the reason if it raises NotOfferedError."""
+    """The result of `read`, or the reason of its NotOfferedError."""
     try:
         return read(*arguments, **named)
     except NotOfferedError as error:

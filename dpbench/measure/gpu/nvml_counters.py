@@ -1,8 +1,8 @@
 """The growth of NVML's counters of traffic, throttling and energy between the window's edges.
 
-Units are from nvml.h: bytes for PCIe traffic, whose counter can wrap, KiB for NVLink, nanoseconds for throttling. The
-scope UINT_MAX means all NVLinks, and 0 would mean the first link alone. The newer ids of thermal and power-brake
-slowdown are not used: drivers of CUDA 12 and 13 give 251-253 and 269-271 different meanings.
+Units are from nvml.h: bytes for PCIe traffic, KiB for NVLink, nanoseconds for throttling. Scope 0 would mean the first
+NVLink alone. The newer ids of thermal and power-brake slowdown are not used: drivers of CUDA 12 and 13 give 251-253 and
+269-271 different meanings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,33 +50,33 @@ CounterStates = Mapping[str, CounterState | str]
 
 
 def read_counters(gpu: Gpu) -> CounterStates:
-    """All counters now, in two calls of NVML; raises LostGpuError."""
+    """Raises LostGpuError."""
     try:
-        found = dict(zip(_FIELDS, _fields(gpu, list(_FIELDS.values())), strict=True))
+        states = dict(zip(_FIELDS, _fields(gpu, list(_FIELDS.values())), strict=True))
     except NotOfferedError as error:
-        found = dict.fromkeys(_FIELDS, str(error))
+        states = dict.fromkeys(_FIELDS, str(error))
     try:
-        return {**found, _ENERGY: CounterState(ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu.handle), 64)}
+        return {**states, _ENERGY: CounterState(ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu.handle), 64)}
     except NotOfferedError as error:
-        return {**found, _ENERGY: str(error)}
+        return {**states, _ENERGY: str(error)}
 
 
 def _fields(gpu: Gpu, fields: Sequence[NvmlField]) -> list[CounterState | str]:
     values = ask(pynvml.nvmlDeviceGetFieldValues, gpu.handle, [(field.id, field.scope) for field in fields])
-    found: list[CounterState | str] = []
+    states: list[CounterState | str] = []
     for value in values:
         try:
             check(value.nvmlReturn, f"nvmlDeviceGetFieldValues({value.fieldId})")
-            found.append(counter(value.valueType, value.value))
+            states.append(counter(value.valueType, value.value))
         except NotOfferedError as error:
-            found.append(str(error))
-    return found
+            states.append(str(error))
+    return states
 
 
 def growth(before: CounterState | str, after: CounterState | str, most: float) -> int:
-    """The growth of a counter, which may have wrapped once, at most `most`.
+    """The growth of a counter, which may have wrapped once.
 
-    Raises NotOfferedError if it may have wrapped twice, or grew by more: then it counts something else.
+    Raises NotOfferedError if it may have wrapped twice, or grew by more than `most`: then it counts something else.
     """
     if not (isinstance(before, CounterState) and isinstance(after, CounterState)):
         raise NotOfferedError(str(before if isinstance(before, str) else after))
@@ -99,10 +99,7 @@ def traffic_bytes(name: str, before: CounterStates, after: CounterStates, window
 
 
 def energy_j(before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """Joules in the window.
-
-    Raises NotOfferedError as `growth` does, and if the window is too short or the counter did not change.
-    """
+    """Raises NotOfferedError as `growth` does, and if the window is too short or the counter did not change."""
     if window_s < LEAST_ENERGY_WINDOW_S:
         raise NotOfferedError(
             f"the window of {window_s:.3g} s is shorter than the {LEAST_ENERGY_WINDOW_S:g} s that the energy counter "
@@ -116,9 +113,6 @@ def energy_j(before: CounterStates, after: CounterStates, window_s: float) -> Re
 
 
 def throttled_s(cause: str, before: CounterStates, after: CounterStates, window_s: float) -> Reading:
-    """The seconds for which one of `THROTTLING` held the clocks down.
-
-    Raises NotOfferedError as `growth` does: a time above the window's was counted in another unit.
-    """
+    """The seconds for which one of `THROTTLING` held the clocks down. Raises NotOfferedError as `growth` does."""
     most_ns = 1e9 * (window_s + _REFRESH_S)
     return Reading(value=growth(before[cause], after[cause], most_ns) / 1e9)

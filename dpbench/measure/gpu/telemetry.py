@@ -2,9 +2,8 @@
 
     begin   counters, GPM sample | the window: steps and nothing else | GPM sample, counters, driver's samples   end
 
-The driver takes samples into ring buffers by itself; they are read once, after the window.
-
-GPM, the hardware counters of Hopper and newer GPUs, gives averages between two samples.
+The driver takes samples into ring buffers by itself. GPM, the hardware counters of Hopper and newer GPUs, gives
+averages between two samples.
 """
 
 import time
@@ -30,7 +29,7 @@ GpmSample = Any
 
 
 def take_sample(gpu: Gpu) -> GpmSample:
-    """A sample for `averages`, or the reason for none; raises LostGpuError."""
+    """Raises LostGpuError."""
     try:
         if not ask(pynvml.nvmlGpmQueryDeviceSupport, gpu.handle).isSupportedDevice:
             return "this GPU has no GPM; Hopper and newer GPUs have it"
@@ -45,7 +44,7 @@ def take_sample(gpu: Gpu) -> GpmSample:
 
 
 def averages(before: GpmSample, after: GpmSample, metrics: Sequence[int], window_s: float) -> dict[int, Reading]:
-    """Each metric's average between two samples, which are freed; raises LostGpuError."""
+    """Averages by metric; frees the samples. Raises LostGpuError."""
     try:
         return _averages(before, after, metrics, window_s)
     except NotOfferedError as error:
@@ -95,10 +94,7 @@ _GPM_METRICS = (_SM_BUSY, _DRAM_BANDWIDTH, *_GPM_MIB_PER_S.values())
 
 
 class Telemetry:
-    """Call `begin` and `end` once, with all devices idle.
-
-    `watches` has each device's watch, or the reason for none.
-    """
+    """Call `begin` and `end` once, with all devices idle."""
 
     def __init__(self, watches: Mapping[str, "Watch | str"]) -> None:
         self.watches = watches
@@ -109,7 +105,6 @@ class Telemetry:
                 watch.begin()
 
     def end(self, steps: int) -> dict[str, DeviceTelemetry | str]:
-        """Each device's telemetry over the window, or the reason for none."""
         for watch in self.watches.values():
             if not isinstance(watch, str):
                 watch.end()
@@ -132,10 +127,7 @@ def telemetry_of(devices: Sequence[torch.device]) -> Telemetry:
 
 
 def nvml_telemetry(uuids: Mapping[str, str], now: Callable[[], float] = time.time) -> Telemetry:
-    """`uuids` has bare UUIDs by torch's names; NVML must have been started.
-
-    `now` returns the seconds since 1970, as the driver's samples have.
-    """
+    """NVML must have been started. `now` returns seconds since 1970, as the driver's samples have."""
     watches: dict[str, Watch | str] = {}
     for device, uuid in uuids.items():
         try:
@@ -193,10 +185,7 @@ class Watch:
         return reading(mean_of_samples, self._gpu, kind, self._begin_s, self._end_s, unit)
 
     def _clock(self, samples: int, clock: int) -> Reading:
-        """The mean of the driver's samples, or without any the clock at the end of the window.
-
-        It is close: it drops only some time after the work.
-        """
+        """Without samples the clock at the window's end, which drops only some time after the work."""
         mean = self._samples(samples)
         return mean if mean.value is not None else reading(_clock_now, self._gpu, clock)
 
@@ -210,20 +199,20 @@ def _per_step(total: Reading, steps: int) -> Reading:
 
 
 def mean_of_samples(gpu: Gpu, kind: int, begin_s: float, end_s: float, unit: float = 1.0) -> Reading:
-    """The mean of the driver's samples between two moments, times `unit`.
+    """The mean of the driver's samples between two moments in seconds since 1970, times `unit`.
 
-    The moments are in seconds since 1970. A sample stands for the time since the one before it, so the first one is
-    dropped. The driver's buffer may hold the end of a long window only, so the reading's span is that of its samples.
-    Raises NotOfferedError if fewer than two samples fall into the window.
+    A sample stands for the time since the one before it, so the first one is dropped. The driver's buffer may hold the
+    end of a long window only. Raises NotOfferedError if fewer than two samples fall into the window.
     """
     value_type, samples = ask(pynvml.nvmlDeviceGetSamples, gpu.handle, kind, int(begin_s * 1e6))
-    inside = sorted((sample for sample in samples if sample.timeStamp <= end_s * 1e6), key=lambda each: each.timeStamp)
+    by_time = sorted(samples, key=lambda sample: sample.timeStamp)
+    inside = [sample for sample in by_time if sample.timeStamp <= end_s * 1e6]
     if len(inside) < 2:
         lacking = "one sample of the driver falls into the window, and it covers time before it"
         raise NotOfferedError(lacking if inside else "no sample of the driver falls into the window")
-    first, *kept = inside
+    first, *rest = inside
     return Reading(
-        value=unit * sum(counter(value_type, each.sampleValue).value for each in kept) / len(kept),
+        value=unit * sum(counter(value_type, sample.sampleValue).value for sample in rest) / len(rest),
         source="driver's samples",
-        span_s=(kept[-1].timeStamp - first.timeStamp) / 1e6,
+        span_s=(rest[-1].timeStamp - first.timeStamp) / 1e6,
     )

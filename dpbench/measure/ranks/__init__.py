@@ -1,4 +1,1 @@
-"""One process per device: the team, its counters, the time of its collectives; a script's collectives.
-
-SCRIPTS.md is the manual of `dpbench counts --script`.
-"""
+"""One process per device. SCRIPTS.md is the manual of `dpbench counts --script`."""

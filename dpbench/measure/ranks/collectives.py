@@ -2,15 +2,14 @@
 
 Both come from torch's profiler, in slower steps after the timed ones.
 
-    collectives   a collective runs: from its start in this rank to its end, a wait for slower ranks included
-    hidden        the part of it in which an operator of this rank ran at the same time
+    collectives   from a collective's start in this rank to its end, a wait for slower ranks included
+    hidden        the part of it in which an operator of this rank ran
 
                   operators     ████  ██████████      ██
                   collectives      ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒        collectives: all of ▒
                   hidden           ▒  ▒▒▒▒▒▒▒▒▒▒      ▒▒
 
-On CPU lanes gloo's threads run the collectives; the rank's own are `aten` operators of other threads. Time in gloo's
-queue does not count. On GPUs both are kernels, and NCCL's have its name.
+On CPU lanes gloo's threads run the collectives; time in gloo's queue does not count. On GPUs both are kernels.
 """
 
 import time
@@ -34,10 +33,7 @@ Span = tuple[float, float]
 
 
 def collectives_of(session: Session, steps: int) -> dict[str, float | str]:
-    """For each of `COLLECTIVES` its seconds in a step, the median over three steps at most, or the reason for none.
-
-    All ranks must call this.
-    """
+    """For each of `COLLECTIVES` its median seconds in a step, or the reason for none; all ranks must call this."""
     devices = session.placement.devices
     idle, is_cpu = make_clock(devices), devices[0].type == "cpu"
     activities = [ProfilerActivity.CPU] if is_cpu else [ProfilerActivity.CPU, ProfilerActivity.CUDA]
@@ -56,10 +52,10 @@ def collectives_of(session: Session, steps: int) -> dict[str, float | str]:
 
 
 def _spans_on_cpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
-    found = [(event.name, event.thread, (event.time_range.start, event.time_range.end)) for event in events]
-    gloos = {thread for name, thread, _ in found if name.startswith("gloo:")}
-    collectives = [span for name, _, span in found if name.startswith("gloo:")]
-    return collectives, [span for name, thread, span in found if name.startswith("aten::") and thread not in gloos]
+    timed = [(event.name, event.thread, (event.time_range.start, event.time_range.end)) for event in events]
+    gloos = {thread for name, thread, _ in timed if name.startswith("gloo:")}
+    collectives = [span for name, _, span in timed if name.startswith("gloo:")]
+    return collectives, [span for name, thread, span in timed if name.startswith("aten::") and thread not in gloos]
 
 
 def _spans_on_gpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
@@ -73,7 +69,6 @@ def _spans_on_gpu(events: Iterable[Any]) -> tuple[list[Span], list[Span]]:
 
 
 def overlap(collectives: Sequence[Span], operators: Sequence[Span]) -> tuple[float, float]:
-    """How long any collective runs, and how long one does while an operator runs."""
     one, other = _union(collectives), _union(operators)
     under_way, hidden = sum(end - begin for begin, end in one), 0.0
     place = 0

@@ -4,15 +4,13 @@
                  │
         ops of c10d, for CPU ──> this module's kernel ──> the kernel that was there ──> gloo
 
-All ways to a process group go through these operators, in each thread.
-
 A collective is exposed if the rank computes nothing between its issue and the moment when its result is needed. The
-rank needs it at `Work.wait`, or when an operator touches its tensors, whichever comes first. Two exceptions:
+rank needs it at `Work.wait`, or when an operator touches its tensors. Two exceptions:
 
-- DDP's reducer waits in C++ for all buckets. It needs them when an operator touches one, or at the end of the backward.
-  A hook changes nothing of that: what it adds by `Future.then` is no computation and needs no result.
-- FSDP2 issues without `async_op`, because its collectives have a stream of their own on GPUs. So `wait` does not count
-  there. It needs its reductions at the end of the backward.
+- DDP's reducer needs all buckets when an operator touches one, or at the end of the backward. What a hook adds by
+  `Future.then` is no computation and needs no result.
+- FSDP2's collectives have a stream of their own on GPUs, so `wait` does not count there. It needs its reductions at the
+  end of the backward.
 
 Views, empty tensors, and the copies that FSDP2 and DDP's hooks make are no computation here.
 """
@@ -64,7 +62,7 @@ _OPERATORS: dict[str, tuple[str, str, Callable[[], Any] | None]] = {
     "recv_": ("recv", "recv", None),
     "recv_any_source_": ("recv", "recv_anysource", None),
 }
-"""The name here, and the backend's method with the class of its options, by operator of c10d."""
+"""The name here, the backend's method and the class of its options, by operator of c10d."""
 _OF_LISTS = ("allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_")
 """Operators whose own method Python does not have."""
 _OPTIONS = {
@@ -90,14 +88,11 @@ _ENGINE = f"{_TORCH}autograd/graph.py"
 
 
 def is_of_user(file: str) -> bool:
-    """Whether a frame's file is neither torch's, dpbench's, Python's nor an installed package's."""
     return not file.startswith((_TORCH, _DPBENCH, _STDLIB, "<")) and not any(name in file for name in _PACKAGES)
 
 
 @dataclass(eq=False)
 class _Pending:
-    """`storages` are those of the collective's tensors; its result is not needed yet."""
-
     steps: int
     issue: Issue
     storages: set[int]
@@ -109,8 +104,6 @@ class _Pending:
 
 @dataclass
 class _Stack:
-    """The user's line, who issued on its behalf, and the object collective around it."""
-
     place: Place = field(default_factory=lambda: Place(file="?", line=0, function="a thread of torch"))
     issuer: str = "c++"
     of_objects: str = ""
@@ -149,8 +142,8 @@ class Issues(TorchDispatchMode):
 
     def issued(self) -> RankIssues:
         self._need(list(self._pending))
-        *steps, after = (_with_counts(found) for found in self._taken)
-        return RankIssues(setup=_with_counts(self._setup), steps=tuple(steps), after=after)
+        steps = tuple(_with_counts(issues) for issues in self._taken[: self.steps])
+        return RankIssues(setup=_with_counts(self._setup), steps=steps)
 
     @property
     def steps(self) -> int:
@@ -162,21 +155,21 @@ class Issues(TorchDispatchMode):
             library = _library()
             self._touch((args, kwargs), library)
             if not library and not func.is_view and not func._opname.startswith(("empty", "detach", "new_empty")):
-                for each in self._pending:
-                    each.is_hidden = True
+                for pending in self._pending:
+                    pending.is_hidden = True
         return func(*args, **(kwargs or {}))
 
     def _issue(self, kind: str, arguments: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         stack = _stack()
         tensors = [_tensors(argument) for argument in arguments] if kind != _BARRIER else []
-        sizes = [sum(tensor.nbytes for tensor in each) for each in tensors if each]
-        payload = [tensor for each in tensors for tensor in each]
+        sizes = [sum(tensor.nbytes for tensor in group) for group in tensors if group]
+        payload = [tensor for group in tensors for tensor in group]
         issue = Issue(
             part=self._part,
             kind=stack.of_objects or kind,
             size_bytes=(min if kind in _ROOTED else max)(sizes, default=0),
             dtypes=", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in payload})),
-            is_unaligned=any(tensor.nbytes % _ALIGNED_BYTES for tensor in payload),
+            is_unaligned=self._part is not Part.SETUP and any(tensor.nbytes % _ALIGNED_BYTES for tensor in payload),
             is_exposed=False,
             place=stack.place,
             count=1,
@@ -185,6 +178,7 @@ class Issues(TorchDispatchMode):
             self._touch(arguments)
         pending = _Pending(self.steps, issue, set(map(_storage, payload)), stack.issuer)
         pending.ends_with_backward = stack.issuer == "c++" or (stack.issuer == "fsdp" and kind != "all_gather")
+        pending.is_hidden = self._part is Part.SETUP
         self._pending.append(pending)
         pending.work = call()
         return pending.work
@@ -193,38 +187,38 @@ class Issues(TorchDispatchMode):
         if not self._pending:
             return
         storages = set(map(_storage, _tensors(arguments)))
-        touched = [each for each in self._pending if storages & each.storages]
+        touched = [pending for pending in self._pending if storages & pending.storages]
         if library == "fsdp":
-            touched = [each for each in touched if each.issuer != "fsdp" or not each.ends_with_backward]
-        if any(each.issuer == "c++" for each in touched):
-            touched = [each for each in self._pending if each.issuer == "c++" or each in touched]
+            touched = [pending for pending in touched if pending.issuer != "fsdp" or not pending.ends_with_backward]
+        if any(pending.issuer == "c++" for pending in touched):
+            touched = [pending for pending in self._pending if pending.issuer == "c++" or pending in touched]
         self._need(touched)
 
     def _need(self, needed: Iterable[_Pending]) -> None:
-        for each in needed:
-            self._pending.remove(each)
-            found = self._setup if each.issue.part is Part.SETUP else self._taken[each.steps]
-            found[each.issue.model_copy(update={"is_exposed": not each.is_hidden})] += 1
+        for pending in needed:
+            self._pending.remove(pending)
+            tally = self._setup if pending.issue.part is Part.SETUP else self._taken[pending.steps]
+            tally[pending.issue.model_copy(update={"is_exposed": not pending.is_hidden})] += 1
 
     def _waiting(self, wait: Callable[..., Any], work: Any, *args: Any) -> Any:
-        self._need([each for each in self._pending if each.work is work and each.issuer != "fsdp"])
+        self._need([pending for pending in self._pending if pending.work is work and pending.issuer != "fsdp"])
         return wait(work, *args)
 
     def _with_future(self, get_future: Callable[..., Any], work: Any) -> Any:
         future = get_future(work)
         if self._backwards:
-            for each in self._pending:
-                if each.work is work:
-                    each.ends_with_backward, each.issuer = True, "c++"
-                    each.storages |= self._bucket
+            for pending in self._pending:
+                if pending.work is work:
+                    pending.ends_with_backward, pending.issuer = True, "c++"
+                    pending.storages |= self._bucket
             # Else a thread of gloo may run the hook's continuations, in which no line and no order is known.
             future.wait()
         return future
 
     def _buffer(self, buffer: Callable[..., torch.Tensor], bucket: Any) -> torch.Tensor:
-        found = buffer(bucket)
-        self._bucket = {_storage(found)}
-        return found
+        tensor = buffer(bucket)
+        self._bucket = {_storage(tensor)}
+        return tensor
 
     def _then(self, then: Callable[..., Any], future: Any, callback: Callable[..., Any]) -> Any:
         return then(future, partial(self._continue, callback) if self._backwards else callback)
@@ -235,9 +229,9 @@ class Issues(TorchDispatchMode):
             result = callback(future)
         finally:
             self._continuations -= 1
-        for each in self._pending:
-            if each.issuer == "c++":  # the reducer copies what a hook returns
-                each.storages |= set(map(_storage, _tensors(result)))
+        for pending in self._pending:
+            if pending.issuer == "c++":  # the reducer copies what a hook returns
+                pending.storages |= set(map(_storage, _tensors(result)))
         return result
 
     def _in_backward(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -248,7 +242,7 @@ class Issues(TorchDispatchMode):
             self._backwards -= 1
             if not self._backwards:
                 self._part = Part.OPTIMIZER
-                self._need([each for each in self._pending if each.ends_with_backward])
+                self._need([pending for pending in self._pending if pending.ends_with_backward])
 
     def _before_forward(self, *_: object) -> None:
         if not self._backwards and not self._optimizers:
@@ -305,7 +299,7 @@ def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any)
 
 
 def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
-    """Call a method for each pair of tensors; return the last work when the others are done."""
+    """Return the last pair's work when the others are done."""
     *others, last = (method(output, own, options) for output, own in zip(outputs, inputs, strict=True))
     for work in others:
         work.wait()
@@ -313,7 +307,7 @@ def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: 
 
 
 def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
-    """Arguments of a backend's method; a time-out of -1 ms means the backend's own."""
+    """A time-out of -1 ms means the backend's own."""
     if kind == _BARRIER:
         given.pop("tensor", None)
         if options is None:
@@ -335,8 +329,8 @@ def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | No
     return [*given.values(), filled]
 
 
-def _with_counts(found: Counter[Issue]) -> tuple[Issue, ...]:
-    return tuple(issue.model_copy(update={"count": count}) for issue, count in found.items())
+def _with_counts(issues: Counter[Issue]) -> tuple[Issue, ...]:
+    return tuple(issue.model_copy(update={"count": count}) for issue, count in issues.items())
 
 
 def _tensors(arguments: Any) -> list[torch.Tensor]:
@@ -372,18 +366,18 @@ def _library() -> str:
 
 
 def _stack() -> _Stack:
-    found = _Stack()
+    stack = _Stack()
     for file, frame in _frames():
         name = frame.f_code.co_name
         if is_of_user(file):
-            found.place = place_of(file, frame.f_lineno, frame.f_code.co_qualname)
+            stack.place = place_of(file, frame.f_lineno, frame.f_code.co_qualname)
             break
         if file.startswith(_FSDP):
-            found.issuer = "fsdp"
-        elif file.startswith(_TORCH) and found.issuer == "c++" and file not in (_ENGINE, _UTILS):
-            found.issuer = (
+            stack.issuer = "fsdp"
+        elif file.startswith(_TORCH) and stack.issuer == "c++" and file not in (_ENGINE, _UTILS):
+            stack.issuer = (
                 "python" if "distributed/" in file and not file.endswith("nn/parallel/distributed.py") else "c++"
             )
         if file == _C10D and "object" in name and not name.startswith("_"):
-            found.of_objects = name
-    return found
+            stack.of_objects = name
+    return stack

@@ -48,7 +48,6 @@ class RankCounts(TorchDispatchMode):
         return result
 
     def by_phase(self) -> dict[Phase, PhaseCounts]:
-        """A collective's bytes are those of the tensors it is called with."""
         return {
             phase: PhaseCounts(
                 operators=tally.operators,
@@ -64,10 +63,7 @@ class RankCounts(TorchDispatchMode):
 
 @contextmanager
 def waiting_all_reduces() -> Iterator[None]:
-    """Within the block, `torch.distributed.all_reduce` returns when it is done.
-
-    Otherwise a hook's operators after it run in this thread or in gloo's, and only this thread's are counted.
-    """
+    """Otherwise a hook's operators after an all-reduce run in this thread or in gloo's, which is not counted."""
     all_reduce = dist.all_reduce
 
     def waiting(*args: Any, **kwargs: Any) -> Any:
@@ -84,10 +80,7 @@ def waiting_all_reduces() -> Iterator[None]:
 
 
 def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:
-    """Operators and FLOPs of all ranks together; a collective counts once.
-
-    Raises RuntimeError if the ranks made different collectives.
-    """
+    """A collective counts once; raises RuntimeError if the ranks made different ones."""
     totals = {}
     for phase, first in ranks[0].items():
         others = [rank[phase] for rank in ranks]

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Team:
-    """One process for all devices; the record is that of rank 0."""
+    """One process for all devices."""
 
     rank, size = 0, 1
 
@@ -17,16 +17,15 @@ class Team:
         """Wait until all ranks have called this."""
 
     def slowest(self, step_s: float, elapsed_s: float) -> tuple[float, float, float]:
-        """Seconds: the slowest step, its distance from the fastest, and the longest elapsed time."""
+        """The slowest step, its distance from the fastest, and the longest elapsed time, in seconds."""
         return step_s, 0.0, elapsed_s
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks, by rank."""
         return [value]
 
 
 class Ranks(Team):
-    """One process per device, which communicate by gloo on the host, whatever backend reduces the gradients."""
+    """One process per device; they communicate by gloo, whatever backend reduces the gradients."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

@@ -1,16 +1,10 @@
 """Simulated caching allocator: the address of each tensor, and the reuse of freed blocks.
 
-A freed block returns to the pool of the stream it was allocated on. The next request of that stream that fits gets the
-block at once, in stream order. If `record_stream` named another stream, the free records an event on that stream. The
-block is held back until its own stream has waited for the event, or `HELD_LAUNCHES` launches later. This hides no race:
-only the uses of this block that the event covers are forgotten.
+A freed block returns to the pool of the stream it was allocated on. If `record_stream` named another stream, the free
+records an event on that stream. The block is held back until its own stream has waited for the event, or
+`HELD_LAUNCHES` launches later. This hides no race: only the uses of this block that the event covers are forgotten.
 
 Sizes, thresholds and the best fit are those of c10/cuda/CUDACachingAllocator.cpp.
-
-A missing wait shows by chance only, if the block in use is the best fit, so `use_after_free` looks at all freed blocks
-of a pool.
-
-Two differences from CUDA: memory is unlimited, and "finished" means finished by the vector clocks, or old.
 """
 
 from bisect import bisect_left, insort
@@ -27,14 +21,13 @@ _SMALL_LIMIT = _MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT, _SEGMENT_STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
 _OWN_SEGMENT = 10 * _MIB
 HELD_LAUNCHES = 4096
-"""A freed block is held for so many launches at most; on CUDA the host is about 1,000 ahead of a stream."""
+"""On CUDA the host is about 1,000 ahead of a stream."""
 
 
 @dataclass(slots=True, eq=False)
 class MemoryBlock:
-    """Adjacent bytes of one segment, allocated on `stream`.
+    """`shadow` holds the accesses to the whole segment; `before` and `after` are the neighbours in it.
 
-    `shadow` holds the accesses to the whole segment. `before` and `after` are the neighbours in the segment.
     `other_streams` are those named by `record_stream`.
     """
 
@@ -85,7 +78,6 @@ class Allocator:
         return block
 
     def free(self, block: MemoryBlock) -> None:
-        """The next `allocate` may return the block."""
         self.allocated_bytes -= block.size
         events = [self._order.now(stream) for stream in block.other_streams]
         block.other_streams = set()
@@ -97,7 +89,7 @@ class Allocator:
             self._return(block)
 
     def use_after_free(self, size: int, stream: int) -> Use | None:
-        """A use of free memory, possibly still running, that `stream` may get now for `size` bytes; None if none.
+        """A use, possibly still running, of free memory that `stream` may get for `size` bytes.
 
         Each freed block of the pool counts: with other sizes or earlier requests it would be the best fit.
         """
@@ -109,7 +101,6 @@ class Allocator:
         return uses[0] if uses else None
 
     def _note_uses(self, block: MemoryBlock, events: Sequence[VectorClock]) -> None:
-        """Note uses of a freed block that may still run when all `events` are over."""
         uses = block.shadow.unordered(block.region, block.stream)
         uses = [use for use in uses if not use[0].is_in(events)]
         if uses:
@@ -121,14 +112,14 @@ class Allocator:
             return
         self._waits_seen[stream] = self._order.waits
         self._held[stream] = []
-        for each in held:
-            if all(self._order.is_over(event, stream) for event in each.events):
-                self._return(each.block)
-            elif each.last <= launches:
-                each.block.shadow.forget(each.block.region, each.events)
-                self._return(each.block)
+        for freed in held:
+            if all(self._order.is_over(event, stream) for event in freed.events):
+                self._return(freed.block)
+            elif freed.last <= launches:
+                freed.block.shadow.forget(freed.block.region, freed.events)
+                self._return(freed.block)
             else:
-                self._held[stream].append(each)
+                self._held[stream].append(freed)
 
     def _best_fit(self, size: int, stream: int) -> MemoryBlock | None:
         pool = self._free.get((stream, size <= _SMALL_LIMIT), [])

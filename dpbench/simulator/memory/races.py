@@ -6,8 +6,7 @@ in disjoint cells, found by bisection. Strided accesses are stored in a list::
     cells      [0 ──── 512) [512 ─────────── 2048) [2048 ── 4096)     each: its last write, the reads since
     strided    columns 0..3 of a matrix, columns 4..7, ...
 
-A write without a race replaces all earlier accesses that it covers, so the size depends on the views in use, not on the
-operators.
+A write without a race replaces all earlier accesses that it covers.
 """
 
 import itertools
@@ -20,15 +19,12 @@ from dpbench.simulator.streams import StreamOrder, VectorClock
 
 
 class RaceError(RuntimeError):
-    """No wait orders two accesses to the same bytes; the text names both and their source lines."""
+    """The text names two accesses and their source lines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """One operation in its stream; `event` is the id of its event, and its tick.
-
-    `line` is the source line that called it.
-    """
+    """`event` is the id of the operation's event, and its tick; `line` is the source line that called it."""
 
     operator: str
     stream: int
@@ -71,7 +67,7 @@ class ShadowMemory:
         self._strided: list[_Strided] = []
 
     def read(self, region: Region, launch: Launch) -> set[int]:
-        """Add a read; return the ids of the events that wrote these bytes last. Raise RaceError."""
+        """Return the ids of the events that wrote these bytes last. Raise RaceError."""
         writers = set()
         cells = self._touched(region)
         for cell in cells:
@@ -90,7 +86,7 @@ class ShadowMemory:
         return writers
 
     def write(self, region: Region, launch: Launch) -> None:
-        """Add a write; raise RaceError."""
+        """Raise RaceError."""
         for cell in self._touched(region):
             if cell.write is not None:
                 self._check("write-write", cell.write, launch)
@@ -148,7 +144,7 @@ class ShadowMemory:
         return self._cells[first : bisect_right(self._starts, stop - 1)]
 
     def _split(self, start: int, stop: int) -> list[_Cell]:
-        """Cut the cells at `start` and `stop`, fill the gaps with new ones; return those inside."""
+        """Cut the cells, fill the gaps; return those inside."""
         cells = self._between(start, stop)
         if len(cells) == 1 and cells[0].start == start and cells[0].stop == stop:
             return cells

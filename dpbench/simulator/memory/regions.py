@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 class Region:
     """The bytes of a tensor: all of ``[start, stop)``, or the part that `runs` describes.
 
-    `runs` is ``((size, stride), ..., (length, 1))``, outermost first: `length` adjacent bytes, repeated `size` times at
-    every `stride` bytes.
+    `runs` is ``((size, stride), ..., (length, 1))``, outermost first: `length` bytes, repeated at every `stride` bytes.
     """
 
     start: int
@@ -20,7 +19,6 @@ class Region:
     runs: tuple[tuple[int, int], ...] | None = None
 
     def overlaps(self, other: "Region") -> bool:
-        """Whether the two have a byte in common; exact."""
         if max(self.start, other.start) >= min(self.stop, other.stop):
             return False
         if self.runs is None and other.runs is None:
@@ -54,7 +52,7 @@ def region(address: int, sizes: tuple[int, ...], strides: tuple[int, ...], items
 
 @lru_cache(maxsize=256)
 def _intervals(of: Region) -> NDArray[np.int64]:
-    """The region as sorted, disjoint rows ``[start, stop)``: int64, shape (n, 2)."""
+    """Sorted, disjoint rows ``[start, stop)``: int64, shape (n, 2)."""
     if of.runs is None:
         return np.array([[of.start, of.stop]])
     starts = np.array([of.start])

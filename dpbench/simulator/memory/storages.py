@@ -9,10 +9,9 @@ from dpbench.simulator.memory.allocator import MemoryBlock
 
 
 class SimStorage:
-    """The device memory behind the CPU storage `raw`; an empty storage has no `block`.
+    """An empty storage has no `block`. It lives as long as a simulated tensor over `raw`, and then calls `forget`.
 
-    It lives as long as a simulated tensor over `raw`, and then calls `forget`. `serial` identifies it: the number is
-    never used again.
+    `serial` is never used again.
     """
 
     __slots__ = ("__weakref__", "_forget", "block", "device", "raw", "serial")
@@ -39,11 +38,11 @@ class SimStorage:
 
     @property
     def use_count(self) -> int:
-        """How many tensors hold the CPU storage, in Python or in a graph, without `self.raw`."""
+        """How many tensors hold the storage, in Python or in a graph, without `self.raw`."""
         return torch._C._storage_Use_Count(self.raw._cdata) - 1
 
     def keep_for(self, stream: int) -> None:
-        """Hold the freed block until `stream` has finished: ``Tensor.record_stream``."""
+        """``Tensor.record_stream``."""
         if self.block and self.block.stream != stream:
             self.block.other_streams.add(stream)
 
@@ -63,5 +62,5 @@ class StorageTable:
         self._by_raw[storage.raw._cdata] = weakref.ref(storage)
 
     def remove(self, storage: SimStorage) -> None:
-        """Remove a storage that dies; its CPU storage is still alive, so no other one has its key."""
+        """Its CPU storage is still alive, so no other one has its key."""
         self._by_raw.pop(storage.raw._cdata, None)
