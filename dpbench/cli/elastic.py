@@ -10,7 +10,7 @@ from rich.console import Console
 from dpbench.cli.page import Open, finish_page_beside
 from dpbench.cli.shared import Json, example, form_of, option, show, warn
 from dpbench.elastic.elastic_record import append_elastic
-from dpbench.elastic.request import check_factory, claim_folder, duration_s, elastic_settings
+from dpbench.elastic.request import check_checkpoints, check_factory, duration_s, elastic_settings
 from dpbench.elastic.training_runs import run_elastic
 from dpbench.engine.other_load import LoadMeter
 from dpbench.errors import ExitCode
@@ -36,7 +36,7 @@ def elastic(
     dtype: Annotated[str, option("float32 or float64.")] = "float32",
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0,
     timeout: Annotated[str, option("Time for one of the two runs.")] = "5m",
-    checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
+    checkpoints: Annotated[Path | None, option("Folder for checkpoints, which are removed at the end.")] = None,
     results: Annotated[Path, option("Folder of records, one file for each call.")] = Path("results/runs"),
     opens: Open = False,
     as_json: Json = False,
@@ -62,7 +62,7 @@ def elastic(
     timeout_s = duration_s("timeout", timeout)
     check_factory(settings, timeout_s)
     if checkpoints is not None:
-        claim_folder(checkpoints, settings)
+        check_checkpoints(checkpoints)
     path = new_run_path(results, "elastic")
     try:
         load = meter.read(1.0)  # the clock of /proc/stat is coarse

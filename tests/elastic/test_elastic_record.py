@@ -19,8 +19,7 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path, o
     file = tmp_path / "e.jsonl"
     undisturbed, elastic = map(to_elastic_line, made_records())
     file.write_bytes(undisturbed + elastic.replace(old, new) + undisturbed.replace(b'"schema":2', b'"schema":1'))
-    found = read_elastic(file)
-    assert [record.scheme for record in found.records] == ["undisturbed", "undisturbed"]
-    (warning,) = found.warnings
+    records, (warning,) = read_elastic(file)
+    assert [record.scheme for record in records] == ["undisturbed", "undisturbed"]
     assert warning.startswith(f"{file}: line 2 {complaint}")
     assert warning.endswith("; it was left out")

@@ -26,7 +26,6 @@ s instead. A last call that is shorter than the stopping of workers would close 
 would restart again.
 """
 
-import argparse
 import os
 import signal
 import socket
@@ -38,7 +37,7 @@ from pathlib import Path
 from dpbench.elastic.child.agent import run_agent
 from dpbench.elastic.elastic_record import FaultKind
 from dpbench.elastic.run_files import ElasticJob, fault_file
-from dpbench.engine.child import loading, run_and_exit
+from dpbench.engine.child import loading, read_request, run_and_exit
 from dpbench.engine.process_tree import die_with_parent
 
 _HOST = "127.0.0.1"
@@ -46,26 +45,16 @@ _LOOK_EVERY_S = 0.02
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int)
-    die_with_parent(parser.parse_args().parent_pid)
-    job = ElasticJob.model_validate_json(sys.stdin.read())
+    job = ElasticJob.model_validate_json(read_request()[1])
     with socket.create_server((_HOST, 0)) as listener:
         with loading():
             import torch.distributed.run  # noqa: F401  # once, for all agents
             from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in __all__
-        endpoint = f"{_HOST}:{listener.getsockname()[1]}"
-        common = job.model_copy(update={"endpoint": endpoint, "local_address": _HOST})
+        port = listener.getsockname()[1]
+        common = job.model_copy(update={"endpoint": f"{_HOST}:{port}"})
         agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}
         # After the forks: the store has threads, which a fork would not copy.
-        store = TCPStore(
-            _HOST,
-            listener.getsockname()[1],
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
+        store = TCPStore(_HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     _wait_for(agents)
     del store
 
