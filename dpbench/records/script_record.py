@@ -14,7 +14,8 @@ MOST_RANKS = 8
 
 class Part(StrEnum):
     """FORWARD begins with the first forward of a module after the last step, and BACKWARD is each call of autograd.
-    OTHER comes before the forward. OPTIMIZER lasts from there until an optimizer has stepped, which ends the step.
+
+    OTHER comes before the forward. OPTIMIZER lasts until an optimizer has stepped, which ends the step.
     """
 
     SETUP = "setup"
@@ -51,17 +52,14 @@ Issues = tuple[Issue, ...]
 
 
 class RankIssues(Frozen):
-    """Issues before the first step, in each step, and after the last one."""
-
     setup: Issues = ()
     steps: tuple[Issues, ...] = ()
     after: Issues = ()
 
 
 class ScriptJob(Frozen):
-    """Its path is in `folder`, None for the current one.
-
-    A rank ends after `steps` steps of its optimizers, or with the script.
+    """Its path is in `folder`, None for the current one. A rank ends after `steps` steps of its optimizers, or with the
+    script.
     """
 
     script: str
@@ -86,6 +84,6 @@ class ScriptRecord(Frozen):
 
 
 class ScriptRecords(Frozen):
-    """One record for each job, in order."""
+    """In the order of the jobs."""
 
     records: tuple[ScriptRecord, ...]

@@ -1,12 +1,8 @@
 """JSON Lines, each safe on disk before the next case is measured.
 
-``(case.id, round)`` is unique in a file, so `--retry failed` first moves failed records to the end of a second file:
-
-    sweep-machine.jsonl             ok   ok   crashed   ok        before
-    sweep-machine.jsonl             ok   ok   ok   ...            after, new records at the end
-    sweep-machine.jsonl.retried     crashed
-
-After an interrupted move the record is in both files or in the second one, and is measured again.
+``(case.id, round)`` is unique in a file, so `--retry failed` first moves failed records to the end of a second file,
+``sweep-machine.jsonl.retried``. After an interrupted move the record is in both files or in the second one, and is
+measured again.
 """
 
 import os
@@ -27,7 +23,7 @@ from dpbench.text.outside import open_input
 
 
 class StoreError(WrongInputError):
-    """One line with the file or folder and what is wrong with it."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,9 @@ class Store:
         self._fd = fd
 
     def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
-        """A torn end is dropped with a warning.
+        """Drop a torn end with a warning. Raise StoreError, with the line's number, for any other bad line.
 
-        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, one warning names
-        the first and how many there are.
+        With `leave_out_bad_lines`, one warning names the first and how many there are.
         """
         bad: list[str] = []
         try:
@@ -132,7 +127,6 @@ class Retry(StrEnum):
 
 
 def retried_path(store: Store) -> Path:
-    """The file that keeps the failed records."""
     return store.path.with_name(f"{store.path.name}.retried")
 
 
@@ -175,7 +169,6 @@ def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
 
 
 def drop_if_empty(path: Path) -> None:
-    """Remove the file of a run that ended before it wrote a line."""
     with suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()
