@@ -16,9 +16,8 @@ class Case(Frozen):
     """Equal cases have equal ids, on every machine and in every version.
 
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
-    together. `devices` has one entry per lane. `threads` are the intra-op threads that all lanes share, the same for
-    all variants of a comparison. A sample is the time of `steps_per_sample` steps, without a wait for the devices
-    between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
+    together. `devices` has one entry per lane. `threads` are the intra-op threads that all lanes share. With several
+    `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
 
     variant: VariantId

@@ -8,17 +8,16 @@ from dpbench.text.validated import Frozen
 
 
 class Accelerator(Frozen):
-    """One that torch can use."""
-
     device: str
     name: str
     memory_bytes: int
 
 
 class MachineInfo(Frozen):
-    """`torch` is its version, None if it does not import. `torch_error` is the reason for that, or why torch can use no
-    GPU. `nvml_gpus` are the names of the GPUs that the driver sees. `driver` is the version of NVIDIA's driver, `nccl`
-    that of torch's NCCL, or None. `workload_errors` has an entry for each user factory: an error, or None if it loads.
+    """`torch` is its version, None if it does not import. `torch_error` says why, or why torch can use no GPU.
+
+    `nvml_gpus` are the names of the GPUs that the driver sees. `driver` and `nccl` are versions. `workload_errors` has
+    an entry for each user factory: an error, or None if it loads.
     """
 
     python: str

@@ -1,14 +1,8 @@
 """A project's defaults: the table `[tool.dpbench]` of its pyproject.toml.
 
-[tool.dpbench]
-results = "bench/results"         # a folder, seen from pyproject.toml
-
-[tool.dpbench.compare]            # options of `dpbench compare`, with the keys of a sweep file
-variants = ["tuned", "naive"]
-batch = [64]
-
-[tool.dpbench.gate]               # the keys of gate.toml, which the gate checks
-alarm_rate = "0.5%"
+results = "bench/results"         a folder, seen from pyproject.toml
+compare                           a table of options of `dpbench compare`, with the keys of a sweep file
+gate                              a table with the keys of gate.toml, which the gate checks
 """
 
 import os
@@ -65,9 +59,9 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
         table = table[name]
         if not isinstance(table, dict):
             raise WrongInputError(f"{path}: {name}: {quoted(table)} is not allowed; allowed: a table")
-    found = validated(ProjectTable, table, lambda key: f"{path}: tool.dpbench.{key}")
-    _check_options(f"{path}: tool.dpbench.compare.", found.compare)
-    return found
+    project = validated(ProjectTable, table, lambda key: f"{path}: tool.dpbench.{key}")
+    _check_options(f"{path}: tool.dpbench.compare.", project.compare)
+    return project
 
 
 def _places(folder: Path) -> Iterator[Path]:
