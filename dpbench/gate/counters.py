@@ -95,15 +95,14 @@ KINDS = (
 
 @cache
 def kind_of(counter: str) -> CounterKind:
-    """Return the kind of a counter, or of that whose growth it is."""
+    """The kind of a counter, or of that whose growth it is."""
     name = counter.removesuffix(GROWTH)
     return next((kind for kind in KINDS if re.fullmatch(kind.names, name)), CounterKind(".*"))
 
 
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool | None:
-    """Whether `news` is worse than `olds` in a counter that differs; None if that is unknown.
-
-    A missing counter counts as 0.
+    """Whether `news` is worse than `olds` in a counter that differs; None if that is unknown. A missing counter counts
+    as 0.
     """
     worse, old, new = kind_of(counter).worse, olds.get(counter, 0), news.get(counter, 0)
     if worse is Worse.UNKNOWN:

@@ -16,10 +16,7 @@ Quantity = Literal["median", "mean", "later"]
 
 
 class Verdict(StrEnum):
-    """The answer to "is head slower than base?".
-
-    FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure.
-    """
+    """FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure."""
 
     PASS = "pass"  # noqa: S105
     FASTER = "faster"
@@ -98,7 +95,6 @@ class CounterChange(Frozen):
 
     @property
     def state(self) -> State:
-        """What became of the change."""
         if self.accepted is not None:
             return State.ACCEPTED
         if self.traded_for is not None:
@@ -125,10 +121,7 @@ class Cause(Frozen):
 
 
 class Blame(Frozen):
-    """The code that made a counter worse: the largest causes, and how many `more` there are.
-
-    Counters that are known as a whole only, such as peak memory, have no blame.
-    """
+    """The code that made a counter worse: the largest causes, and how many `more` there are."""
 
     benchmark: str
     counter: str
@@ -144,7 +137,7 @@ class TimeJudgement(Frozen):
     three: `quantity`. `twin` is the ratio of base's twin to base in the same rounds.
 
     `threshold` is the tolerated growth, and `detectable` the smallest one that is called slower nine times in ten with
-    this noise. Both are shares. `looks` counts the interim analyses of these rounds.
+    this noise. Both are shares.
     """
 
     benchmark: str
@@ -171,7 +164,7 @@ class TimeJudgement(Frozen):
 
 
 class Drift(Frozen):
-    """A lasting step up in a benchmark's history of step times, which no single gate saw."""
+    """A lasting step up in a benchmark's history of step times."""
 
     benchmark: str
     before_s: Share

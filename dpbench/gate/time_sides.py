@@ -39,7 +39,7 @@ class Times:
     cases: dict[str, str] = field(default_factory=dict)
 
     def beside(self, other: "Times") -> "Times":
-        """Return these times and those of other benchmarks, which were measured afterwards."""
+        """These times and those of other benchmarks, which were measured afterwards."""
         more_s = None if self.more_s is None or other.more_s is None else self.more_s + other.more_s
         return Times(
             self.judgements + other.judgements,
@@ -51,13 +51,13 @@ class Times:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict of tier 1 alone, before accepted regressions."""
+        """Of tier 1 alone, before accepted regressions."""
         verdicts = {judgement.verdict for judgement in self.judgements}
         return next((verdict for verdict in (Verdict.SLOWER, Verdict.UNDECIDED) if verdict in verdicts), Verdict.PASS)
 
 
 def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Times:
-    """Return the judgements of all benchmarks that give times, within what is left of the budget.
+    """Judge all benchmarks that give times, within what is left of the budget.
 
     The project's own steps come first. Micro-benchmarks of its suites have the other half, and what steps leave.
     """
@@ -87,7 +87,7 @@ def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progres
 
 
 def budget_that_decides(times: Times, budget_s: float) -> str | None:
-    """Return what an undecided verdict on times needs; None if it is decided."""
+    """What an undecided verdict on times needs; None if it is decided."""
     if times.verdict is not Verdict.UNDECIDED:
         return None
     if times.more_s is None:
@@ -115,7 +115,7 @@ class _Budget:
         return self.left_s > self.longest_s
 
     def share_used(self) -> float:
-        """Return the share of the budget that is over, from 0 to 1; 1 if there is no room for a round."""
+        """From 0 to 1; 1 if there is no room for a round."""
         return 1 - self.left_s / self.budget_s if self.has_room() else 1.0
 
     def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:

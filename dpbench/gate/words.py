@@ -70,7 +70,6 @@ NOT_SLOWER, NOT_WORSE = "nothing is slower", "no time was measured, and no count
 
 
 def count(value: float | None) -> str:
-    """Return the count with commas, or ``none``."""
     return "none" if value is None else f"{value:,}"
 
 
@@ -80,34 +79,34 @@ def growth(times: float) -> str:
 
 
 def first(texts: Sequence[str]) -> str:
-    """Return the first three texts, and how many more there are."""
+    """The first three texts, and how many more there are."""
     more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
     return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def direction(change: CounterChange) -> str:
-    """Return what a changed counter is called in a table, whether or not it is accepted."""
+    """What a changed counter is called in a table, whether or not it is accepted."""
     return STATES[change.model_copy(update={"accepted": None}).state][0]
 
 
 def named(what: str, names: Sequence[str]) -> str | None:
-    """Return ``2 left out: a, b`` for `what` and the names, or None if there are none."""
+    """``2 left out: a, b`` for `what` and the names, or None if there are none."""
     return f"{len(names)} {what}: {first(names)}" if names else None
 
 
 def acceptance(accepted: Accepted) -> str:
-    """Return until when a regression is accepted, which one, and why."""
+    """Until when a regression is accepted, which one, and why."""
     entry = f"{accepted.benchmark} at {accepted.revision}"
     return one_line(f"accepted until {accepted.expires} ({entry}): {accepted.reason}")
 
 
 def change_of(change: CounterChange) -> str:
-    """Return ``forward.operators 1,204 -> 1,205``."""
+    """A text such as ``forward.operators 1,204 -> 1,205``."""
     return f"{change.counter} {count(change.base)} -> {count(change.head)}"
 
 
 def headline(judgement: Judgement) -> str:
-    """Return the verdict and its reason. A head that only needs more memory is called so."""
+    """The verdict and its reason. A head that only needs more memory is called so."""
     worse = [change for change in judgement.counters if change.state is State.WORSE]
     slower = [time for time in judgement.times if time.verdict is Verdict.SLOWER and time.accepted is None]
     drifts = [drift for drift in judgement.drifts if drift.accepted is None]
@@ -148,7 +147,7 @@ def _by_how_much(time: TimeJudgement) -> str:
 
 
 def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
-    """Return the first worse counter whose code is known, with its code; else the first one."""
+    """The first worse counter whose code is known, with its code; else the first one."""
     by_counter = {(blame.benchmark, blame.counter): blame.causes for blame in blames}
     for change in worse:
         for cause in by_counter.get((change.benchmark, change.counter), ()):
@@ -158,7 +157,7 @@ def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
 
 
 def between(undecided: Sequence[TimeJudgement]) -> str:
-    """Return ``my_step by -0.8 % to +3.1 %``: the intervals of the ratios that left benchmarks undecided."""
+    """``my_step by -0.8 % to +3.1 %``: the intervals of the ratios that left benchmarks undecided."""
     texts = []
     for time in undecided:
         ratio, of = time.decisive, QUANTITIES[time.quantity].after
@@ -168,7 +167,7 @@ def between(undecided: Sequence[TimeJudgement]) -> str:
 
 
 def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed: bool) -> str:
-    """Say which worse counters only times can judge, beside how many better ones."""
+    """Which worse counters only times can judge, beside how many better ones."""
     can_tell = "more rounds can tell" if is_timed else "step times can tell: run with --tiers 0,1"
     grown = first([f"{change.counter} {change.more:+,} in {change.benchmark}" for change in worse])
     return f"{grown}, and {better} counters are better; only {can_tell}"
