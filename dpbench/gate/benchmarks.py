@@ -45,10 +45,9 @@ _WITHOUT_WRAPPER = frozenset(
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The benchmarks that both commits have, those that only head has, and notes.
+    """`lost` are the names of benchmarks that work on base, and that head skips or lacks.
 
-    `lost` are the names of benchmarks that work on base, and that head skips or lacks. `left_out` are those of others
-    that are not compared, and errors of files that head cannot import.
+    `left_out` are those of others that are not compared, and errors of files that head cannot import.
     """
 
     both: tuple[Benchmark, ...] = ()
@@ -69,10 +68,7 @@ class Benchmarks:
 
 
 def choose_benchmarks(prepared: Prepared, sides: Sides, progress: Progress) -> Benchmarks:
-    """The benchmarks of the settings, and those of asv and pytest that the settings mean.
-
-    Raise GateError if head lacks or breaks one.
-    """
+    """Raise GateError if head lacks or breaks one."""
     own = comparable(prepared.settings.benchmarks, sides.base, sides.head)
     if own.new:
         progress("counting one step of head's new benchmarks")
@@ -87,7 +83,7 @@ def choose_benchmarks(prepared: Prepared, sides: Sides, progress: Progress) -> B
 
 
 def comparable(benchmarks: Sequence[Benchmark], base: Path, head: Path) -> Benchmarks:
-    """Split the benchmarks of these two folders. Raise GateError if head lacks one."""
+    """Raise GateError if head lacks one."""
     lacking = {benchmark.name: _base_lacks(benchmark, base, head) for benchmark in benchmarks}
     return Benchmarks(
         both=tuple(benchmark for benchmark in benchmarks if lacking[benchmark.name] is None),
@@ -175,7 +171,7 @@ def _bound(statements: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
-    """The benchmarks of asv and pytest that the selections mean. Raise GateError."""
+    """Raise GateError."""
     jobs = [
         ListJob(suite=suite, text=text, pattern=selection.pattern, folder=str(folder))
         for folder in (sides.base, sides.head)
@@ -194,7 +190,7 @@ def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
 
 
 def choose(selection: Selection, base: Listing, head: Listing) -> Benchmarks:
-    """What one selection means. Raise GateError if head lacks it, or breaks it. Pure."""
+    """Raise GateError if head lacks or breaks what the selection means. Pure."""
     suite, text = selection.wanted
     on_base, on_head = ({listed.name: listed for listed in listing.meant} for listing in (base, head))
     if not on_head:
@@ -246,7 +242,7 @@ def _borrowed(selection: Selection, listed: Listed) -> BorrowedBenchmark:
 
 
 def _remark(head: Listed, base: Listed | None, *, is_named: bool) -> str | None:
-    """What is notable about a benchmark, or None. Raise GateError if the gate cannot judge without it."""
+    """None if nothing is notable. Raise GateError if the gate cannot judge without the benchmark."""
     if head.refused is not None:
         works_on_base = base is not None and base.refused is None
         if not head.is_skipped and (works_on_base or is_named):

@@ -66,7 +66,7 @@ def blames_of(
 
 
 def causes(counter: str, olds: Iterable[Detail], news: Iterable[Detail]) -> list[Cause]:
-    """The code whose part of the counter differs: what grew, the most first, then what shrank."""
+    """What grew, the most first, then what shrank."""
     before, after = _by_key(counter, olds), _by_key(counter, news)
     matched = [_cause(before.get(key, []), after.get(key, [])) for key in before.keys() | after.keys()]
     changed = [cause for cause in matched if cause.base != cause.head]
@@ -83,7 +83,7 @@ def _by_key(counter: str, details: Iterable[Detail]) -> dict[_Key, list[Detail]]
 
 
 def _cause(olds: Sequence[Detail], news: Sequence[Detail]) -> Cause:
-    """The cause of two groups of details that match. One group may be empty."""
+    """Of two groups of details that match. One may be empty."""
     old, new = sum(detail.value for detail in olds), sum(detail.value for detail in news)
     shown = _changed_lines(olds, news) if new > old else _changed_lines(news, olds)
     first = shown[0]

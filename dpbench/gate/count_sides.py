@@ -48,10 +48,10 @@ Records = Mapping[str, CountRecord]
 
 @dataclass(frozen=True)
 class Counters:
-    """The changed counters, and the numbers of counted cases and of those that neither commit can count.
+    """`gap` says why no case on simulated devices was counted.
 
-    `gap` says why no case on simulated devices was counted. `by_name` has all cases by their names. `new` are the names
-    of scripts that base does not have.
+    `uncounted` is the number of those that neither commit can count. `new` are the names of scripts that base does not
+    have.
     """
 
     changes: tuple[CounterChange, ...] = ()
@@ -64,7 +64,6 @@ class Counters:
     new: tuple[str, ...] = ()
 
     def beside(self, other: "Counters") -> "Counters":
-        """These counters and those of a script."""
         return replace(
             self,
             changes=self.changes + other.changes,
@@ -76,7 +75,7 @@ class Counters:
 
 
 def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Counters:
-    """What differs between base's and head's step of each case, and between their scripts. Raise GateError."""
+    """Raise GateError."""
     if 0 not in prepared.tiers:
         return Counters()
     progress("counting one step of base and of head")
@@ -127,7 +126,7 @@ def compare_counters(
 def count_folders(
     cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher, limit_s: float = LIMIT_S
 ) -> list[Records]:
-    """For each folder's commit the records of these cases, all counted by one child. Raise GateError."""
+    """For each commit the records of these cases, all counted by one child. Raise GateError."""
     jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
     try:
         records = run_jobs(jobs, launch=launch, timeout_s=limit_s) if jobs else ()
@@ -157,7 +156,7 @@ def _where(record: CountRecord, folder: Path) -> str:
 
 
 def gap_of(cases: Sequence[Case], uncounted: Sequence[CountRecord]) -> str | None:
-    """Why no case on simulated devices was counted; None if one was, or if there was none to count. Pure."""
+    """None if a case on simulated devices was counted, or if there was none to count. Pure."""
     simulated = sum(_is_simulated(case) for case in cases)
     reasons = [record.reason for record in uncounted if _is_simulated(record.case)]
     if not simulated or len(reasons) < simulated:
@@ -206,7 +205,7 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
 
 
 def _absent_uses(counters: Mapping[str, int]) -> set[str]:
-    """The uses that a commit cannot do, each as the beginning of its counters' names."""
+    """Each use is the beginning of its counters' names."""
     return {name.removesuffix(ABSENT) for name, value in counters.items() if value and name.endswith(f".{ABSENT}")}
 
 
@@ -238,7 +237,7 @@ def _growth_name(doubling: Doubling) -> str:
 
 
 def _jobs_by_benchmark(cases: Mapping[str, Case]) -> dict[str, CountJob]:
-    """The jobs of these cases, and those of growths: their larger cases."""
+    """A growth has the job of its larger case."""
     growths = {_growth_name(doubling): doubling.large for doubling in doublings()}
     counted = {name: case for name, case in growths.items() if case in cases.values()}
     return {name: job_of(case) for name, case in {**cases, **counted}.items()}
@@ -250,7 +249,7 @@ def settled(
     """The changes that two counts of borrowed benchmarks share, notes on the others, and why none can be told.
 
     A counter must be the same again. A value must grow both times, or shrink both times, by more than its threshold.
-    That of base must be the same up to the threshold. Peak memory has a least threshold. Pure.
+    That of base must be the same up to the threshold. Pure.
     """
     kept, notes, gaps = list[CounterChange](), list[str](), list[str]()
     others = {(change.benchmark, change.counter): change for change in second}
@@ -291,7 +290,7 @@ def _slower_choices(records: Records) -> int:
 
 
 def compare_scripts(scripts: Sequence[ScriptBenchmark], sides: Sides, counters: Counters) -> Counters:
-    """These counters, and what the ranks of the scripts send. Raise GateError if one does not work on head."""
+    """Add what the ranks of the scripts send. Raise GateError if one does not work on head."""
     missing = [script for script in scripts if not (sides.head / script.script).is_file()]
     if missing:
         raise GateError(f"benchmark: script: {missing[0].script!r}: head has no such file; allowed: one that head has")

@@ -64,7 +64,7 @@ class FoundBenchmarks:
 
 
 def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
-    """What the files of the repository at `root` have. A file that cannot be read or parsed has nothing."""
+    """A file that cannot be read or parsed has nothing."""
     names = sorted(filter(str.isprintable, files))
     factories, tests = list[str](), list[str]()
     for name in names:
@@ -82,7 +82,7 @@ def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
 
 
 def settings_text(own: FoundBenchmarks) -> str:
-    """A settings file that measures these benchmarks, or examples in comments if there are none. Pure."""
+    """Examples in comments if there are no benchmarks. Pure."""
     build = "" if own.is_installable else 'build = ""                          # pip cannot install this repository\n'
     tables = [
         _FACTORY.format(name=_quoted(name), factory=_quoted(factory)) for name, factory in _named(own.factories).items()

@@ -84,8 +84,6 @@ class HistoryLine(Frozen):
 
 @dataclass(frozen=True)
 class History:
-    """The lines in the order of writing, and a warning for a torn line."""
-
     lines: tuple[HistoryLine, ...]
     warnings: tuple[str, ...] = ()
 
@@ -105,7 +103,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One benchmark on one machine, oldest commit first. A record's benchmark is its case's id."""
+    """Oldest commit first. A record's benchmark is its case's id."""
 
     benchmark: str
     points: tuple[Point, ...]
@@ -119,7 +117,7 @@ def machine_of(environment: Environment) -> Environment:
 def append_gate(
     results: Path, judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]
 ) -> None:
-    """Append the line of a gate that took times; see `append_history`. The mappings are by benchmark name."""
+    """The gate took times. The mappings are by benchmark name."""
     if judgement.environment is not None:
         append_history(history_path(results), history_line(judgement, case_ids, twin_alarmed))
 
@@ -158,7 +156,7 @@ def history_path(results: Path) -> Path:
 
 
 def append_history(path: Path, line: HistoryLine) -> None:
-    """Write and sync one line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
+    """Sync the line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
 
     Raise HistoryFileError if that fails; the file then stays as it was.
     """
@@ -169,7 +167,7 @@ def append_history(path: Path, line: HistoryLine) -> None:
 
 
 def check_appendable(path: Path) -> None:
-    """Raise HistoryFileError if `append_history` would fail. A file that another gate writes now is fine."""
+    """Raise HistoryFileError if `append_history` would fail."""
     if os.path.lexists(path):
         try:
             os.close(open_locked(path))
@@ -226,7 +224,7 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """The records of all other runs in the folder, and a note for each unreadable file.
+    """Of all other runs in the folder, and a note for each unreadable file.
 
     Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
     """
@@ -251,8 +249,7 @@ def series_of(
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of this machine, and a note on the commits without a date. Pure.
 
-    Commits of one second stay in the order of measurement. If a benchmark's case changed, its series has only the new
-    case.
+    If a benchmark's case changed, its series has only the new case.
     """
     machine = machine_of(environment)
     of_gates = _of_lines([line for line in lines if machine_of(line.environment) == machine])
@@ -263,7 +260,7 @@ def series_of(
 
 
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
-    """By benchmark and commit, for each benchmark's last case only."""
+    """For each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
     measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for line in lines:
@@ -276,7 +273,7 @@ def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
 
 
 def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _TimesByCommit]:
-    """Median step times of rounds by case and commit. A record that is there twice counts once."""
+    """Median step times of rounds. A record that is there twice counts once."""
     measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
@@ -308,10 +305,9 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
 
 
 def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
-    """The lasting steps up of each series by more than its threshold, oldest first. Pure.
+    """The lasting steps up of each series by more than its threshold, oldest first. Raise GateError without asv. Pure.
 
-    A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
-    before the next one, or the present one. Short series are skipped. Raise GateError without asv.
+    `before_s` is the level before the step, and `after_s` that before the next one, or the present one.
     """
     return tuple(
         Drift(
@@ -334,8 +330,6 @@ class _Part(Frozen):
 
 
 class _Drawn(_Part):
-    """Gates that were drawn from recorded rounds, by verdict."""
-
     slower: _Count
     undecided: _Count
     passed: _Count
@@ -352,8 +346,6 @@ class _Condition(_Part):
 
 
 class SelfTest(_Part):
-    """`began` is the time of its first trial."""
-
     tested: tuple[_Condition, ...]
     began: str
     environment: Environment
@@ -391,10 +383,7 @@ def _read_self_test(path: Path) -> SelfTest:
 def measured_false_alarms(
     self_tests: Iterable[SelfTest], lines: Sequence[HistoryLine], environment: Environment | None
 ) -> FalseAlarms | None:
-    """The false alarms of a self-test on such a machine, else those of its twins in the history's `lines`.
-
-    None if nothing was measured on such a machine. Pure.
-    """
+    """Those of a self-test on such a machine, else those of its twins in the history's `lines`, else None. Pure."""
     if environment is None:
         return None
     for self_test in self_tests:
@@ -409,7 +398,7 @@ def _kind(environment: Environment) -> Environment:
 
 
 def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment) -> FalseAlarms | None:
-    """Count the twins that were called slower on this machine. None if no twin was judged.
+    """None if no twin was judged on this machine.
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """

@@ -29,10 +29,10 @@ _PER_RANK = "has a process for each device, but a gate runs one for each side; a
 
 @dataclass(frozen=True)
 class GateRequest:
-    """The options of the command line. `head` is None for the working tree.
+    """`head` is None for the working tree, `budget_s` for the settings' own.
 
-    If there are `borrowed` benchmarks, they replace those of the settings. `budget_s` is None for the settings' own. On
-    a machine that stays busy for `wait_s`, no times are taken unless they are taken anyway.
+    If there are `borrowed` benchmarks, they replace those of the settings. On a machine that stays busy for `wait_s`,
+    no times are taken unless they are taken anyway.
     """
 
     base: str
@@ -49,10 +49,9 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The checked request.
+    """`tiers` are those that this machine can take now, and `too_busy` says why times are not among them.
 
-    `tiers` are those that this machine can take now, and `too_busy` says why times are not among them. `commits` are
-    the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
+    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
     """
 
     started_at: str
@@ -73,10 +72,7 @@ class Prepared:
 
 
 def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
-    """Wait for a quiet machine for as long as the request allows.
-
-    Raise GateError, SettingsError, HistoryFileError or ChildError if the request cannot be carried out.
-    """
+    """Raise GateError, SettingsError, HistoryFileError or ChildError if the request cannot be carried out."""
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
     head = _head(repository, request)
@@ -170,7 +166,6 @@ def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[
 
 
 def fence_notes() -> tuple[str, ...]:
-    """A note if this kernel cannot fence the measured code."""
     if landlock_version():
         return ()
     return (
@@ -179,10 +174,7 @@ def fence_notes() -> tuple[str, ...]:
 
 
 def _possible_tiers(request: GateRequest, progress: Progress) -> tuple[tuple[int, ...], str | None]:
-    """The request's tiers, without 1 if the machine stays too busy for times, and then why.
-
-    Times that were asked for by name are taken on any machine.
-    """
+    """Without 1 if the machine stays too busy for times, and then why. Times that were asked for by name are taken."""
     if request.takes_times_anyway or 1 not in request.tiers:
         return request.tiers, None
     wanting = wait_for_quiet(request.wait_s, progress)

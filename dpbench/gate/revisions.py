@@ -34,7 +34,7 @@ _SETTINGS = (
     *("-c", "core.sparseCheckout=false"),
     *("-c", "core.splitIndex=false"),  # its shared part would lie in the user's repository
 )
-"""What makes git print the same, and write whole commits, whatever the user's settings are."""
+"""Then git prints the same, and writes whole commits, whatever the user's settings are."""
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
 
@@ -81,11 +81,10 @@ class Repository:
         ]
 
     def tracked_files(self) -> list[str]:
-        """By their paths from the root."""
         return self._git("ls-files", "-z", "--cached", what="git ls-files failed").split("\0")
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
-        """The full hashes of the commits that head has and base has not."""
+        """Full hashes that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
 
     def dates(self) -> dict[str, float]:
@@ -145,7 +144,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 
 
 def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
-    """Write a commit of the repository `where` into `folder` as a checkout has it. No hook of git runs."""
+    """As a checkout has it, in `folder`. No hook of git runs."""
     _make_repository(where, commit, folder)
     tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{str(folder)!r}: {commit[:10]} cannot be written"
     words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
@@ -180,8 +179,7 @@ def _module(where: Sequence[str], commit: str, path: str) -> Path | None:
 def _make_repository(where: Sequence[str], commit: str, folder: Path) -> None:
     """Make `folder` with a `.git` that has the commit as HEAD, all branches and tags, and borrows all objects.
 
-    Tools that read a version or the list of files see what a checkout has. Only its list of alternates names the user's
-    repository.
+    So tools that read a version or the list of files see what a checkout has.
     """
     what = f"{commit[:10]}: no repository can be made in {str(folder)!r}"
     kind = "sha256" if len(commit) == _SHA256_DIGITS else "sha1"
@@ -204,10 +202,10 @@ def _git_path(where: Sequence[str], name: str) -> Path:
 
 @contextmanager
 def gate_folder() -> Iterator[Path]:
-    """Make a temporary folder for this gate's commits, and remove it at the end.
+    """Make a temporary folder for this gate's commits, and remove it at the end. Raise GateError.
 
-    Folders that killed gates left are removed first. A gate locks its folder while it lives. Gates in other containers
-    that share the temporary directory see the lock too. Raise GateError.
+    A gate locks its folder while it lives, also for gates in other containers that share the temporary directory.
+    Unlocked folders, of killed gates, are removed first.
     """
     try:
         place = Path(tempfile.gettempdir())
@@ -246,7 +244,7 @@ def _reporting_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _is_gates_own(file: Path) -> bool:
-    """Whether the file is a comment or a JUnit file that a gate wrote."""
+    """A comment or a JUnit file."""
     try:
         if not file.is_file():  # opening a pipe would wait
             return False

@@ -73,10 +73,10 @@ class Contrast(Frozen):
 
 
 class RoundRatio(Frozen):
-    """One benchmark in one round: contrasts, as logarithms, and step times in seconds.
+    """Contrasts are logarithms. `contrast` and `twin` are those of the median block.
 
-    `contrast` and `twin` are those of the median block. `mean` and `later` are None if the round has too few blocks.
-    `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
+    `mean` and `later` are None if the round has too few blocks. `base_s` is the median over the blocks of base and its
+    twin, `head_s` that over the blocks of head.
     """
 
     contrast: Finite
@@ -94,7 +94,7 @@ class RoundRatio(Frozen):
 
 @dataclass(frozen=True)
 class SuiteRound:
-    """One round of each benchmark, by name, the machine that measured it, and notes, by benchmark too."""
+    """`ratios` and `notes` are by benchmark."""
 
     ratios: dict[str, RoundRatio]
     environment: Environment | None = None
@@ -102,7 +102,7 @@ class SuiteRound:
 
 
 def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...]) -> SuiteRound:
-    """Measure round `number` of these benchmarks; `lanes` are for those that leave their devices to the machine.
+    """`lanes` are for benchmarks that leave their devices to the machine.
 
     Raise GateError, with the side and the reason, if a benchmark fails.
     """
@@ -137,7 +137,6 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
 
 
 def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
-    """One job for all benchmarks of one start-up."""
     shared: dict[str, StartUpJob] = {}
     for job in jobs:
         start_up = job.model_dump_json(exclude={"benchmarks"})
@@ -153,7 +152,7 @@ def quietest_core(usable: Sequence[int]) -> int:
 
 
 def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
-    """Reduce a round whose outcome is OK."""
+    """The round's outcome is OK."""
     sides = SideName.BASE, SideName.TWIN, SideName.HEAD
     base, twin, head = (_block_logs(lockstep_round.times_s[side]) for side in sides)
     heads, twins = head - (base + twin) / 2, twin - base

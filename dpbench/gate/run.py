@@ -16,7 +16,7 @@ from dpbench.gate.verdict import judge_all
 
 
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:
-    """Judge head against base, and append a line to the history if times were measured.
+    """Append a line to the history if times were measured.
 
     Raise GateError if the gate cannot judge; then no temporary file and no line of history is left.
     """
@@ -34,7 +34,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
 
 
 def broken_judgement(request: GateRequest, why: str) -> Judgement:
-    """The judgement that stands for a gate that raised GateError."""
+    """For a gate that raised GateError."""
     return Judgement(
         verdict=Verdict.BROKEN,
         why=why,

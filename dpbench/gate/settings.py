@@ -44,7 +44,7 @@ _BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
 class SettingsError(GateError, ValueError):
-    """The file, the key, its value and what is allowed."""
+    pass
 
 
 class Cores(StrEnum):
@@ -136,7 +136,6 @@ class Selection(Frozen):
 
     @property
     def wanted(self) -> tuple[str, str]:
-        """The suite, and the text that names benchmarks in it."""
         return ("asv", self.asv) if self.asv is not None else ("pytest", str(self.pytest))
 
 
@@ -160,15 +159,12 @@ class ScriptBenchmark(Frozen):
 
     @property
     def name(self) -> str:
-        """What the judgement and an accepted regression call it, such as ``train.py --tiny``."""
+        """Such as ``train.py --tiny``."""
         return " ".join([self.script, *self.args])
 
 
 class BorrowedBenchmark(Benchmark):
-    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time.
-
-    `limit_s` is the time that a process of it has for a count or for a round.
-    """
+    """By its name in the suite. `limit_s` is for a process that counts it or takes a round."""
 
     name: str
     workload: str
@@ -185,7 +181,6 @@ def is_value(benchmark: Benchmark) -> bool:
 
 
 def limit_s(benchmark: Benchmark) -> float:
-    """The time that a process of the benchmark has."""
     return benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S
 
 
@@ -216,7 +211,7 @@ DEFAULT_BENCHMARKS = (
 
 
 def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
-    """With the steps on `lanes` if those are an accelerator's, else on CPU lanes."""
+    """Steps are on `lanes` if those are an accelerator's, else on CPU lanes."""
     if "cpu" in lanes:
         return DEFAULT_BENCHMARKS
     return tuple(
@@ -234,10 +229,10 @@ class Tolerances(Frozen):
 
 
 class Settings(Frozen):
-    """The content of a settings file, checked.
+    """`alarm_rate` is how often a whole gate may call equal code slower, as a share.
 
-    `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
-    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty. `scripts` are counted alone.
+    `build` is the command that installs a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is
+    empty. `scripts` are counted alone.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
@@ -261,8 +256,6 @@ class _Keys(Frozen):
 
 
 class _Entry(Frozen):
-    """One [[accepted]] table of the file."""
-
     benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as my_step*")
     revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
     reason: str = Field(pattern=r"\S", description="text that is not empty")
@@ -272,9 +265,9 @@ class _Entry(Frozen):
 def read_settings(
     root: Path, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...] = ()
 ) -> Settings:
-    """The settings of `path`, else those of the working tree at `root`, else the defaults on these lanes.
+    """The settings of `path`, else those of the working tree, else the defaults. Raise SettingsError.
 
-    If there are `borrowed` benchmarks, they replace those of the settings. Raise SettingsError.
+    If there are `borrowed` benchmarks, they replace those of the settings.
     """
     defaults, file = default_benchmarks(lanes), path or settings_file(root)
     settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
@@ -282,7 +275,7 @@ def read_settings(
 
 
 def settings_file(root: Path) -> Path | None:
-    """gate.toml of the working tree at `root`, or the pyproject.toml that has settings, or None."""
+    """gate.toml of the working tree, or the pyproject.toml that has settings, or None."""
     if (root / SETTINGS).exists():
         return root / SETTINGS
     project = find_project_table(Path.cwd())
@@ -356,7 +349,7 @@ def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Mod
 
 
 def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
-    """A [[benchmark]] table. One key says which kind it is. Raise SettingsError."""
+    """One key says which kind of table it is. Raise SettingsError."""
     place = f"benchmark {table.get('name', number)!r}: "
     kinds = [key for key in _KINDS if key in table] or ["workload"]
     if len(kinds) > 1:
@@ -367,7 +360,6 @@ def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:
-    """The benchmarks by name, or the defaults if there are none."""
     by_name: dict[str, Benchmark] = {}
     for benchmark in benchmarks:
         if benchmark.name in by_name:

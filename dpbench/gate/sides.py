@@ -45,10 +45,7 @@ Contents = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Sides:
-    """The folders of the two commits, and the launcher of children that run their code.
-
-    `build_s` are the seconds of both builds. `head_environment` has variables of head's environment, by benchmark.
-    """
+    """`build_s` are the seconds of both builds. `head_environment` has variables by benchmark."""
 
     base: Path
     head: Path
@@ -57,7 +54,7 @@ class Sides:
     head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, benchmark: str) -> dict[SideName, Side]:
-        """Base, its twin and head, as a round of this benchmark runs them."""
+        """As a round of this benchmark runs them."""
         base = Side(folder=str(self.base))
         head = Side(folder=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
@@ -67,8 +64,7 @@ class Sides:
 def open_sides(prepared: Prepared, launch: Launcher, progress: Progress) -> Iterator[Sides]:
     """Write both commits into a temporary folder, which is removed at the end, and build them if that is needed.
 
-    Raise GateError if this fails, or if head holds neither a wrapper nor benchmarks of its own. The launcher raises
-    GateError if a child changed a folder.
+    Raise GateError if this fails, or if head holds neither a wrapper nor benchmarks of its own.
     """
     settings = prepared.settings
     with gate_folder() as folder:
@@ -130,7 +126,7 @@ def _build_environment(scratch: Path) -> list[str]:
 
 
 def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[str]) -> None:
-    """Compile the wrapper and the packages of the factories in these folders. Else each of many forks would do so."""
+    """Else each of many forks would compile the wrapper and the packages of the factories."""
     packages = {workload.partition(":")[0].partition(".")[0] for workload in workloads if is_factory(workload)}
     places = [WRAPPER.replace(".", "/"), *(str(Path(root, name)) for root in IMPORT_FOLDERS for name in packages)]
     for side in sides:
@@ -138,9 +134,9 @@ def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[s
 
 
 def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launcher:
-    """Return a launcher of fenced children, which have their scratch in `folder`.
+    """Fence the launcher's children, which have their scratch in `folder`.
 
-    It raises GateError if a child changed one of the `sides`, which are folders by their names.
+    The new launcher raises GateError if a child changed one of the `sides`, which are folders by their names.
     """
     before = {name: contents(side) for name, side in sides.items()}
 
@@ -157,12 +153,12 @@ def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launch
 
 
 def contents(folder: Path) -> Contents:
-    """What is in a folder, without following links."""
+    """Links are not followed."""
     return dict(_entries(folder))
 
 
 def first_change(before: Contents, after: Contents) -> str | None:
-    """The first entry by path that was removed, changed or added; None if there is none. Pure."""
+    """By path; None if nothing was removed, changed or added. Pure."""
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) != after.get(path):
             verb = "removed" if path not in after else "changed" if path in before else "added"

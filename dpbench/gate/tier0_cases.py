@@ -42,10 +42,10 @@ MORE_STEPS = 100
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
-    """The cases by name: those of the wrapper, and the user's own steps.
+    """By name: those of the wrapper, unless a commit has none, and the user's own steps.
 
-    Set `of_the_wrapper` to False if a commit has no wrapper. The user's own steps are the benchmarks whose workload is
-    a factory, on simulated devices and on CPU lanes. A call of a borrowed benchmark is counted by itself.
+    The user's steps are the benchmarks whose workload is a factory, on simulated devices and on CPU lanes. A call of a
+    borrowed benchmark is counted by itself.
     """
     wrapper = (*plain_cases(), *growth_cases()) if of_the_wrapper else ()
     names = {case: name_of(case) for case in wrapper}
@@ -80,32 +80,27 @@ def gate_cases() -> tuple[Case, ...]:
 
 
 def stepping_cases() -> tuple[Case, ...]:
-    """Further steps are taken after them. All are counted anyway."""
+    """All are counted anyway."""
     return (_case("mlp/tiny", CPU), choice_case())
 
 
 def choice_case() -> Case:
-    """Other uses and the choices of the default dispatch are counted beside it."""
     return _case("transformer/tiny", CPU, Mode.INFER)
 
 
 def pieces_case() -> Case:
-    """Its buckets are so large that lanes pass them on in pieces."""
     return _case("embedding/small", SIMULATED, route="chain")
 
 
 def star_case() -> Case:
-    """All lanes get their weights from the first."""
     return _case("embedding/small", SIMULATED, route="star")
 
 
 def threads_case() -> Case:
-    """Its default dispatch has chosen threads. The others have chosen the sequence."""
     return _case("mlp/tiny", CPU, Mode.INFER, dispatch="auto")
 
 
 def route_cases() -> tuple[Case, ...]:
-    """Their order of copies and turns of lanes are counted too."""
     interleaved, buckets = (
         _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
@@ -163,10 +158,7 @@ def job_of(case: Case) -> CountJob:
 
 
 def name_of(case: Case) -> str:
-    """The name of a case of the wrapper in the judgement, such as ``counts mlp/tiny cpu*4``.
-
-    A mode, another batch, and parameters of the variant follow the devices if they are not the usual ones.
-    """
+    """A name in the judgement, such as ``counts mlp/tiny cpu*4``, then what is not usual."""
     unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
     unusual += [f"batch={case.batch}"] if case.batch != _BATCH else []
     parameters = str(case.variant).removeprefix(VariantName.TUNED)

@@ -1,21 +1,20 @@
 """The verdict on one benchmark from its rounds so far: pass, slower, or undecided. Pure. VERDICT.md draws it.
 
-The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly.
-"Pass" excludes the tolerated growth at `MISS_RATE`. "Faster" excludes 1, at 95 % if the gain is large.
+"Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly. "Pass" excludes the tolerated growth
+at `MISS_RATE`. "Faster" excludes 1, at 95 % if the gain is large.
 
 Three ratios share a benchmark's alarm rate (`ALARM_SHARES`): those of the median block, of the mean step, and of the
 steps late in a round. Each may say slower. The first decides between pass and undecided, since noise makes the others
-too wide. A benchmark does not pass early while one of the others looks slower.
+too wide.
 
-A gate analyses its rounds several times and stops when they decide. Each such interim analysis is one more chance of an
-error, so they share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of it.
+Interim analyses share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of it.
 The other half is for small changes, which need all rounds: when a share t of the budget is over, t^2 of it may be spent
 (Kim and DeMets 1987, power family). The sum stays within the whole rate for any number of analyses and any dependence
 between them (Bonferroni's inequality).
 
-Two rules guard "slower". On all cores the scheduler makes equal processes differ. There the ratio must also be above
-the growth that these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the
-machine does not treat equal code alike: then the verdict is undecided.
+On all cores the scheduler makes equal processes differ. There the ratio of "slower" must also be above the growth that
+these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the verdict is
+undecided.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ _MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest
 
 
 def analysis_rounds() -> Iterator[int]:
-    """The number of rounds at each interim analysis: 5, 7, 10, 14, 19, 27, ..."""
+    """5, 7, 10, 14, 19, 27, ..."""
     rounds = float(FIRST_ANALYSIS)
     while True:
         yield round(rounds)
@@ -76,14 +75,13 @@ def alpha_spent_at(analysis: Analysis, risk: float) -> float:
 
 @dataclass(frozen=True)
 class Risks:
-    """The error rates of one benchmark over all interim analyses."""
+    """Over all interim analyses of one benchmark."""
 
     alarm: float
     miss: float = MISS_RATE
 
 
 def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
-    """For one of `benchmarks`, which share the alarm rate evenly."""
     return Risks(alarm_rate / benchmarks)
 
 
@@ -93,7 +91,7 @@ _LOOKS_SLOWER = 0.05
 
 
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at an interim analysis. If UNDECIDED, more rounds may decide."""
+    """Two rounds or more are needed. If UNDECIDED, more rounds may decide."""
     heads, twins = _estimates(rounds)
     rules = _rules(benchmark, heads, analysis, risks)
     verdict, quantity, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
@@ -155,12 +153,11 @@ class LogEstimate:
         return self.value + t_quantile(1 - risk, self.degrees) * self.error
 
     def as_ratio(self) -> TimeRatio:
-        """With its two-sided 95 % interval."""
         return TimeRatio(value=exp(self.value), low=exp(self.low(PRINTED_RISK)), high=exp(self.high(PRINTED_RISK)))
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
-    """The mean of one contrast from its logarithm in each round, two rounds or more."""
+    """For two rounds or more."""
     return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)
 
 
@@ -168,7 +165,7 @@ _Estimates = Mapping[Quantity, LogEstimate]
 
 
 def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
-    """Head's and the twin's estimate of each quantity that all rounds have."""
+    """Of each quantity that all rounds have, head's and the twin's."""
     contrasts = {quantity: [getattr(ratio, quantity) for ratio in rounds] for quantity in ALARM_SHARES}
     complete = {quantity: of_rounds for quantity, of_rounds in contrasts.items() if None not in of_rounds}
     return (
@@ -180,7 +177,6 @@ def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
 def _verdict(
     heads: _Estimates, twins: _Estimates, rules: Mapping[Quantity, "_Rule"], *, is_last: bool
 ) -> tuple[Verdict, Quantity, str]:
-    """The verdict, the quantity on which it rests, and the reason."""
     rule, head = rules["median"], heads["median"]
     tolerated = 100 * expm1(rule.tolerated)
     slower = [quantity for quantity in heads if rules[quantity].is_slower(heads[quantity])]
@@ -240,7 +236,6 @@ class _Rule:
 def _rules(
     benchmark: Benchmark, quantities: Iterable[Quantity], analysis: Analysis, risks: Risks
 ) -> Mapping[Quantity, _Rule]:
-    """The rule of each quantity. They share the benchmark's alarm rate."""
     shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
     alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)
     tolerated, on_all_cores, whole = log1p(benchmark.threshold), benchmark.cores is Cores.ALL, sum(shares.values())

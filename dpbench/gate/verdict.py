@@ -53,10 +53,7 @@ _PASSING = (Verdict.PASS, Verdict.FASTER)
 
 
 def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, times: Times) -> Judgement:
-    """Judge all that was counted and measured, and the history if that was asked for.
-
-    Raise GateError if there is no history of this machine.
-    """
+    """Raise GateError if tier 2 was asked for and there is no history of this machine."""
     settings, commits = prepared.settings, prepared.commits
     today = datetime.fromisoformat(prepared.started_at).date()
     lasting, of_history = find_drifts(prepared, benchmarks, times.environment)
@@ -103,7 +100,7 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
 def find_drifts(
     prepared: Prepared, benchmarks: Benchmarks, environment: Environment | None
 ) -> tuple[tuple[Drift, ...], tuple[str, ...]]:
-    """The lasting steps up in this machine's history, and notes, if tier 2 was asked for.
+    """The lasting steps up in this machine's history, and notes; none without tier 2.
 
     Raise GateError if there is no history of this machine.
     """
@@ -166,9 +163,8 @@ def apply_accepted(
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """The same findings, with `accepted` set if an entry covers them, and notes.
 
-    The `revision` of an entry must be a commit of base..head, or the one that began a drift. Verdicts stay: an accepted
-    benchmark is still slower. A note says of an entry that it would cover a finding if it had not expired, or if its
-    hash were longer.
+    The `revision` of an entry must be a commit of base..head, or the one that began a drift. A note names an entry that
+    would cover a finding if it had not expired, or if its hash were longer.
     """
     notes: dict[str, None] = {}
     marked = [_mark(finding, accepted, commits_in_range, today, notes) for finding in findings]
@@ -205,7 +201,6 @@ def _can_be_accepted(finding: CounterChange | TimeJudgement | Drift) -> bool:
 
 
 def with_tolerances(changes: Sequence[CounterChange], tolerances: Tolerances) -> tuple[CounterChange, ...]:
-    """The same changes, with `tolerated` set for worse counters that grew by so little."""
     return tuple(
         change.model_copy(update={"tolerated": True})
         if change.is_worse and is_tolerated(change.counter, change.base or 0, change.more, tolerances)
@@ -229,10 +224,10 @@ def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> Time
 def with_trades(
     changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy
 ) -> tuple[CounterChange, ...]:
-    """The same changes, with `traded_for` set for traded counters.
+    """All timed benchmarks of a case must allow the trade.
 
-    All timed benchmarks of a case must allow the trade. A case that no benchmark times is traded too if a traded case
-    grew by as many calls in the same counter: then the times have seen these calls.
+    A case that no benchmark times is traded too if a traded case grew by as many calls in the same counter: then the
+    times have seen these calls.
     """
     by_name = {time.benchmark: time for time in times}
     own = [
@@ -297,5 +292,4 @@ def _allows(time: TimeJudgement, change: CounterChange) -> bool:
 
 
 def _growth(change: CounterChange) -> float:
-    """As a share of base's count."""
     return change.more / change.base if change.base else inf

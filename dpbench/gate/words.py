@@ -22,7 +22,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class QuantityWords:
-    """How a text names the quantity of the steps that grew: before a number, after it, as a finding, as a reason."""
+    """How a text names the quantity of the steps that grew."""
 
     before: str = ""
     after: str = ""
@@ -79,13 +79,13 @@ def growth(times: float) -> str:
 
 
 def first(texts: Sequence[str]) -> str:
-    """The first three texts, and how many more there are."""
+    """At most three texts, and how many more there are."""
     more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
     return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def direction(change: CounterChange) -> str:
-    """What a changed counter is called in a table, whether or not it is accepted."""
+    """Whether or not the change is accepted."""
     return STATES[change.model_copy(update={"accepted": None}).state][0]
 
 
@@ -95,7 +95,6 @@ def named(what: str, names: Sequence[str]) -> str | None:
 
 
 def acceptance(accepted: Accepted) -> str:
-    """Until when a regression is accepted, which one, and why."""
     entry = f"{accepted.benchmark} at {accepted.revision}"
     return one_line(f"accepted until {accepted.expires} ({entry}): {accepted.reason}")
 
@@ -106,7 +105,7 @@ def change_of(change: CounterChange) -> str:
 
 
 def headline(judgement: Judgement) -> str:
-    """The verdict and its reason. A head that only needs more memory is called so."""
+    """A head that only needs more memory is called so."""
     worse = [change for change in judgement.counters if change.state is State.WORSE]
     slower = [time for time in judgement.times if time.verdict is Verdict.SLOWER and time.accepted is None]
     drifts = [drift for drift in judgement.drifts if drift.accepted is None]
@@ -122,7 +121,6 @@ def regressions(
     blames: Sequence[Blame],
     counted_cases: int,
 ) -> Iterator[str]:
-    """Yield what is slower, worse, larger and drifted."""
     if slower:
         yield first([_by_how_much(time) for time in slower])
     memory = [change for change in worse if kind_of(change.counter).is_memory]
@@ -157,7 +155,7 @@ def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
 
 
 def between(undecided: Sequence[TimeJudgement]) -> str:
-    """``my_step by -0.8 % to +3.1 %``: the intervals of the ratios that left benchmarks undecided."""
+    """The intervals of the ratios that left benchmarks undecided, such as ``my_step by -0.8 % to +3.1 %``."""
     texts = []
     for time in undecided:
         ratio, of = time.decisive, QUANTITIES[time.quantity].after
@@ -167,7 +165,6 @@ def between(undecided: Sequence[TimeJudgement]) -> str:
 
 
 def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed: bool) -> str:
-    """Which worse counters only times can judge, beside how many better ones."""
     can_tell = "more rounds can tell" if is_timed else "step times can tell: run with --tiers 0,1"
     grown = first([f"{change.counter} {change.more:+,} in {change.benchmark}" for change in worse])
     return f"{grown}, and {better} counters are better; only {can_tell}"
@@ -176,7 +173,7 @@ def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed
 def passing(
     counters: Sequence[CounterChange], faster: Sequence[TimeJudgement], accepted: int, new: Sequence[str], what: str
 ) -> Iterator[str]:
-    """Yield what is faster, what was compared (`what`) with nothing slower, and what passes in spite of a growth."""
+    """Yield what is faster, what was compared (`what`), and what passes in spite of a growth."""
     traded = [change for change in counters if change.traded_for is not None]
     tolerated = [change for change in counters if change.state is State.TOLERATED]
     if faster:
