@@ -33,12 +33,11 @@ class Case(Frozen):
     machines: Items = 1
 
     def of(self, variant: str) -> Self:
-        """Another variant in this setting."""
         return self.model_copy(update={"variant": VariantId(variant)})
 
     @property
     def id(self) -> str:
-        """The case as text, such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
+        """Such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
         return f"{self.variant}|{self.setting}"
 
     @property
@@ -57,7 +56,7 @@ class Case(Frozen):
 
     @property
     def lanes_of_a_machine(self) -> tuple[str, ...]:
-        """The first machine's devices; those of the others have the same names."""
+        """The lanes of the other machines have the same names."""
         return self.devices[: len(self.devices) // self.machines]
 
 

@@ -42,7 +42,7 @@ def plan_counts(spec: Spec) -> Plan:
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """The spec's only case on simulated devices; raise WrongInputError if there are several."""
+    """Raise WrongInputError unless one case is on simulated devices."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise WrongInputError(

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_model() -> str:
-    """The processor's name by the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -62,7 +61,7 @@ class Limits:
 
 
 def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Limits:
-    """The tightest limits of control groups on this process."""
+    """The tightest limits of the process's groups."""
     try:
         groups = parse_membership(membership.read_text())
     except OSError:
@@ -73,7 +72,7 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """The path of the process's group by controller; version 2 has the name ''."""
+    """The process's group by controller; version 2 has the name ''."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)

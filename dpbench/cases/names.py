@@ -61,7 +61,7 @@ MODES: dict[Mode, str] = {
 
 
 class Dtype(StrEnum):
-    """Of parameters and floating-point inputs."""
+    """The type of parameters and floating-point inputs."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
@@ -114,9 +114,7 @@ def parse_factory(text: str, fault: str) -> str:
 
 @cache
 def registered(kind: str) -> Mapping[str, EntryPoint]:
-    """What installed packages register as ``dpbench.variants`` or ``dpbench.workloads``, by name; nothing is
-    imported.
-    """
+    """What installed packages register as ``dpbench.variants`` or ``dpbench.workloads``; nothing is imported."""
     return {point.name: point for point in entry_points(group=f"dpbench.{kind}")}
 
 
@@ -124,7 +122,7 @@ SUITES = ("asv", "pytest")
 
 
 def borrowed(workload: str) -> tuple[str, str] | None:
-    """Suite and name of a suite's benchmark, such as ``asv time_step.Step.time_forward``, or None."""
+    """Suite and name, such as ``asv time_step.Step.time_forward``, or None."""
     suite, _, name = workload.partition(" ")
     return (suite, name) if suite in SUITES and name else None
 

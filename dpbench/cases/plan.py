@@ -118,7 +118,7 @@ def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineI
 
 
 def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
-    """Raise WrongInputError if a lane would get no item of the batch."""
+    """Raise WrongInputError if a lane would get no item."""
     if smallest_batch < lanes:
         raise WrongInputError(
             f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "

@@ -23,17 +23,15 @@ _OPTIONS = [key for name, field in Spec.model_fields.items() if (key := field.al
 
 
 class ProjectTable(Frozen):
-    """`gate` is None if the project has no such table."""
-
     results: str | None = Field(None, pattern=r"^[^\x00]+$", description="text: a folder")
     compare: dict[str, Any] = Field({}, description="a table with options of dpbench compare")
     gate: dict[str, Any] | None = Field(None, description="a table with the keys of gate.toml")
 
 
 def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
-    """The nearest pyproject.toml with a table `[tool.dpbench]`, and the table.
+    """In the nearest pyproject.toml that has the table; in a git repository parents count, up to its root.
 
-    In a git repository parents count, up to its root. Raise WrongInputError, as `read_project_table` does.
+    Raise WrongInputError, as `read_project_table` does.
     """
     for place in _places(folder.absolute()):
         path = Path(os.path.relpath(place / PROJECT_FILE, folder))

@@ -39,7 +39,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "tuned_nccl": "route=nccl",
     "tuned_shares_auto": "shares=auto",
 }
-"""Names in older records, sweep files and asv results, and the parameter of `tuned` that each stands for."""
+"""Names in older records, sweep files and asv results."""
 
 FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
 """Parameters of `tuned` that can be read from old records, not measured."""
@@ -86,8 +86,6 @@ class VariantName(StrEnum):
 
 
 class OwnName(str):
-    """The ``package.module:callable`` of a user's variant."""
-
     parameters: Mapping[str, Parameter] = {}
 
     @property
@@ -147,12 +145,12 @@ class VariantId(str):
 
     @property
     def chooses_dispatch(self) -> bool:
-        """By trying each dispatch."""
+        """The wrapper tries each dispatch."""
         return "dispatch" in self.name.parameters and self.values.get("dispatch", "auto") == "auto"
 
     @property
     def chooses_route(self) -> bool:
-        """By measuring the links."""
+        """The wrapper measures the links."""
         return "route" in self.name.parameters and self.values.get("route", "auto") == "auto"
 
     def __getnewargs__(self) -> tuple[str]:
@@ -160,7 +158,6 @@ class VariantId(str):
 
     @property
     def takes_nccl_route(self) -> bool:
-        """Whether NCCL sends the wrapper's weights and adds its gradients."""
         return self.values.get("route") == "nccl"
 
     @property
@@ -169,7 +166,7 @@ class VariantId(str):
 
     @property
     def former(self) -> str | None:
-        """The parameter that the wrapper no longer has, such as ``route=tree``, or None."""
+        """A parameter that the wrapper no longer has, such as ``route=tree``, or None."""
         return next((f"{key}={value}" for key, value in self.values.items() if (key, value) in FORMER_VALUES), None)
 
     @property
@@ -237,6 +234,6 @@ def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) ->
 
 
 def present_id(text: str) -> str:
-    """A case's id, such as ``tuned_threads|mlp/small|...``, with its variant's present text."""
+    """Replace former names in a case's id, such as ``tuned_threads|mlp/small|...``."""
     variant, bar, rest = text.partition("|")
     return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

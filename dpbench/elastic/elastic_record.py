@@ -26,13 +26,13 @@ _GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
 class FaultKind(StrEnum):
     KILL = "kill"
     OOM = "oom"
-    """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
+    """An allocation above the worker's RLIMIT_AS."""
     HANG = "hang"
-    """The worker stops taking steps, and its peers' collective times out."""
+    """The worker's peers time out in a collective."""
     LEAVE = "leave"
     """The rank's agent gets SIGTERM."""
     JOIN = "join"
-    """A new agent with one worker asks to take part; rank 0 waits until its own agent has noticed."""
+    """A new agent asks to take part; rank 0 waits until its own agent has noticed."""
 
 
 WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
@@ -157,7 +157,7 @@ class ElasticRecord(BaseModel):
 
     @property
     def done(self) -> ElasticEvent | None:
-        """Rank 0's event with the loss, or None if the run did not end."""
+        """Rank 0's event, or None if the run did not end."""
         ends = [event for event in self.events if event.kind is EventKind.DONE and event.rank == 0]
         return ends[-1] if ends else None
 
@@ -167,7 +167,7 @@ def to_elastic_line(record: ElasticRecord) -> bytes:
 
 
 def parse_elastic_line(line: bytes) -> ElasticRecord:
-    """Raise RecordLineError for a line that is no record."""
+    """Raise RecordLineError."""
     try:
         record = ElasticRecord.model_validate_json(line)
     except ValidationError as error:

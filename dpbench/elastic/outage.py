@@ -85,7 +85,7 @@ def steps_kept(events: Sequence[ElasticEvent]) -> int:
 
 
 def steps_per_s(events: Sequence[ElasticEvent]) -> float | None:
-    """Rank 0's rate; None for fewer than 3 steps."""
+    """The rate of rank 0; None for fewer than 3 steps."""
     times_ns = [event.at_ns for event in events if _is_step(event)]
     if len(times_ns) < 3:
         return None

@@ -1,8 +1,7 @@
-"""The files of one run: what the parent hands to the agent and to each worker, and their time stamps.
+"""What the parent of a run hands to the agent and to each worker, and their time stamps.
 
-Each process appends stamps to a file of its own, and the parent merges them. A line is one write to an unbuffered file,
-which the kernel has when `write` returns, so SIGKILL loses none. fsync, against a crash of the machine, would change
-the step times.
+Each process appends stamps to a file of its own. A line is one write to an unbuffered file, which the kernel has when
+`write` returns, so SIGKILL loses none. fsync, against a crash of the machine, would change the step times.
 """
 
 import os

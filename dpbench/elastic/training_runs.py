@@ -82,7 +82,7 @@ def train_once(
 def elastic_outcome(
     end: Exit, job: ElasticJob, events: Sequence[ElasticEvent], undisturbed: ElasticRecord | None
 ) -> tuple[Outcome, str | None]:
-    """How a run ended, and why if it is not ok."""
+    """The reason is None if the outcome is ok."""
     done = next((event for event in events if event.loss is not None and event.rank == 0), None)
     if end.timed_out_after_s is not None:
         return Outcome.TIME_OUT, ending(end)

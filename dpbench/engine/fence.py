@@ -31,7 +31,7 @@ _WITH_MOVE, _WITH_TRUNCATE, _WITH_SCOPE = 2, 3, 6
 
 
 def landlock_version() -> int:
-    """The kernel's Landlock, or 0 if it has none."""
+    """0 if the kernel has none."""
     return max(0, _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG))
 
 

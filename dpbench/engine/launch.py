@@ -38,11 +38,10 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Exit:
-    """`returncode` is negative for a signal, as in subprocess.
+    """`returncode` is negative for a signal. `timed_out_after_s` is the limit that ended the child, else None.
 
-    `timed_out_after_s` is the limit that ended the child, else None. `record` has the first 64 MiB of its record pipe,
-    `tail` the last 64 KiB of its output. `oom_kills` counts processes of the whole machine that the kernel killed
-    meanwhile for lack of memory.
+    `record` has the first 64 MiB of its record pipe, `tail` the last 64 KiB of its output. `oom_kills` counts processes
+    of the whole machine that the kernel killed meanwhile for lack of memory.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")  # any bytes
@@ -64,9 +63,8 @@ class Process(Protocol):
 
 
 Launcher = Callable[[list[str], str, float], Exit]
-"""The signature of `launch`."""
 Start = Callable[[int, int], Sequence[Process]]
-"""Starts and returns processes that write to two descriptors, for record and output."""
+"""The processes write to two descriptors, for record and output."""
 
 
 def launch(
@@ -141,7 +139,7 @@ class TailPipe:
         self._drop = drop
 
     def read(self) -> bool:
-        """Return False if the pipe is empty."""
+        """False if the pipe is empty."""
         chunk = self.reader.read(_READ_BYTES)  # None if the pipe is empty
         self.kept += chunk or b""
         del self.kept[self._drop]

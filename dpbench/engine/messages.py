@@ -45,7 +45,7 @@ class LaunchedRank(Frozen):
 
 
 class RoundRequest(Frozen):
-    """Measure a job within `timeout_s`; the response is an `Exit` as JSON."""
+    """The response is an `Exit` as JSON."""
 
     job: Job
     timeout_s: float = Field(gt=0)
@@ -53,7 +53,7 @@ class RoundRequest(Frozen):
 
 
 class ProbeRequest(Frozen):
-    """`workloads` are the user's factories to load with `data`; the response says which fail."""
+    """`workloads` are the user's factories; the response says which fail."""
 
     workloads: tuple[str, ...] = ()
     data: Data = Data.RANDOM
@@ -93,7 +93,7 @@ class CountJobs(Frozen):
 
 
 class CountRecords(Frozen):
-    """One record for each job, in order."""
+    """Records in the order of the jobs."""
 
     records: tuple[CountRecord, ...]
 
@@ -115,7 +115,7 @@ class SideName(StrEnum):
 
 
 class Side(Frozen):
-    """The `folder` of a commit, and `environment` variables for its process alone."""
+    """Only the side's process has the variables of `environment`."""
 
     folder: str
     environment: dict[str, str] = Field(default_factory=dict)
@@ -176,7 +176,7 @@ class StartUpJob(Frozen):
 
 
 class LockstepJobs(Frozen):
-    """One round: the start-ups, then the benchmarks, one after the other."""
+    """One round: the start-ups, then the benchmarks."""
 
     jobs: tuple[LockstepJob, ...]
     start_ups: tuple[StartUpJob, ...] = ()
@@ -191,9 +191,8 @@ class LockstepJobs(Frozen):
 class LockstepRound(Frozen):
     """`times_s` has for each side a list of blocks, and for each block the seconds of its steps.
 
-    Each side ran once in block i. `cores` is text, as in ``0-3,8``. `resident` is True if the models of all sides were
-    in memory together, else each block ran in a process of its own. A failed round has a `reason`, the `side` that
-    failed if it is one, and no times. A good round's reason is a note.
+    `cores` is text, as in ``0-3,8``. `resident` is whether the models of all sides were in memory together. A failed
+    round has a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
     """
 
     benchmark: str
@@ -221,7 +220,7 @@ class LockstepRounds(Frozen):
 
 
 class ListJob(Frozen):
-    """What a `text` means in the suite of a commit's `folder`, by a `pattern` of gate/settings.py."""
+    """What a `text` means in the suite of a commit's `folder`; `pattern` is as in gate/settings.py."""
 
     suite: str
     text: str
@@ -230,8 +229,6 @@ class ListJob(Frozen):
 
 
 class ListJobs(Frozen):
-    """Each benchmark is tried in a fork of its own, for `timeout_s` at most."""
-
     jobs: tuple[ListJob, ...]
     timeout_s: float = Field(gt=0)
 
@@ -261,7 +258,7 @@ class Listing(Frozen):
 
 
 class Listings(Frozen):
-    """In the order of `ListJobs`."""
+    """Listings in the order of the jobs."""
 
     listings: tuple[Listing, ...]
 

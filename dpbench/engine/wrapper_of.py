@@ -21,7 +21,7 @@ def compile_wrapper(folder: Path) -> None:
 
 
 def use_folder(folder: Path) -> None:
-    """Import a commit's wrapper and factories from now on; without a wrapper, the running dpbench's stays.
+    """Import a commit's wrapper, if it has one, and factories from now on.
 
     Call this before the first import of `dpbench.parallel`.
     """

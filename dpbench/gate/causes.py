@@ -19,7 +19,6 @@ from dpbench.jobs.count import run_jobs
 from dpbench.records.count_record import Detail
 
 MOST_CAUSES = 5
-"""Of one counter."""
 _MOST_LINES = 3
 
 _Key = tuple[str, str, str, str]
@@ -83,7 +82,7 @@ def _by_key(counter: str, details: Iterable[Detail]) -> dict[_Key, list[Detail]]
 
 
 def _cause(olds: Sequence[Detail], news: Sequence[Detail]) -> Cause:
-    """Of two groups of details that match. One may be empty."""
+    """The cause of two groups of details that match. One may be empty."""
     old, new = sum(detail.value for detail in olds), sum(detail.value for detail in news)
     shown = _changed_lines(olds, news) if new > old else _changed_lines(news, olds)
     first = shown[0]

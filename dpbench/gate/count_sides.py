@@ -43,7 +43,7 @@ _LEAST_PEAK_BYTES = 1 << 20
 """The tolerated change of peak memory: free memory that a fork inherits differs by some 100 KB."""
 
 Records = Mapping[str, CountRecord]
-"""By the names of their cases."""
+"""Records by the names of their cases."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Counters:
 
 
 def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Counters:
-    """Raise GateError."""
+    """Compare the steps of each case, and the scripts. Raise GateError."""
     if 0 not in prepared.tiers:
         return Counters()
     progress("counting one step of base and of head")
@@ -205,7 +205,7 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
 
 
 def _absent_uses(counters: Mapping[str, int]) -> set[str]:
-    """Each use is the beginning of its counters' names."""
+    """The beginnings of the names of their counters."""
     return {name.removesuffix(ABSENT) for name, value in counters.items() if value and name.endswith(f".{ABSENT}")}
 
 

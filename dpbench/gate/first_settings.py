@@ -158,7 +158,7 @@ def _has_build(path: Path) -> bool:
 
 
 def _named(factories: Iterable[str]) -> dict[str, str]:
-    """By the names of their benchmarks, which are distinct."""
+    """Factories by the names of their benchmarks, which are distinct."""
     named: dict[str, str] = {}
     for number, factory in enumerate(factories, start=1):
         name = re.sub("[^a-z0-9]+", "_", factory.lower()).strip("_") or "step"

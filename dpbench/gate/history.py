@@ -224,7 +224,7 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Of all other runs in the folder, and a note for each unreadable file.
+    """The records of all other runs in the folder, and a note for each unreadable file.
 
     Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
     """
@@ -260,7 +260,7 @@ def series_of(
 
 
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
-    """For each benchmark's last case only."""
+    """Times by commit, of each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
     measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for line in lines:

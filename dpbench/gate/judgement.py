@@ -12,7 +12,7 @@ from dpbench.text.validated import Frozen
 Share = Annotated[float, Field(allow_inf_nan=False)]
 """As a share, 0.05 is 5 %."""
 Quantity = Literal["median", "mean", "later"]
-"""Defined in gate/rounds.py."""
+"""gate/rounds.py defines them."""
 
 
 class Verdict(StrEnum):

@@ -174,7 +174,10 @@ def fence_notes() -> tuple[str, ...]:
 
 
 def _possible_tiers(request: GateRequest, progress: Progress) -> tuple[tuple[int, ...], str | None]:
-    """Without 1 if the machine stays too busy for times, and then why. Times that were asked for by name are taken."""
+    """The request's tiers, without 1 if the machine stays too busy for times, and then why.
+
+    Times that were asked for by name are taken on any machine.
+    """
     if request.takes_times_anyway or 1 not in request.tiers:
         return request.tiers, None
     wanting = wait_for_quiet(request.wait_s, progress)

@@ -84,7 +84,7 @@ class Repository:
         return self._git("ls-files", "-z", "--cached", what="git ls-files failed").split("\0")
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
-        """Full hashes that head has and base has not."""
+        """The full hashes of commits that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
 
     def dates(self) -> dict[str, float]:
@@ -144,7 +144,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 
 
 def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
-    """As a checkout has it, in `folder`. No hook of git runs."""
+    """Write the commit as a checkout has it. No hook of git runs."""
     _make_repository(where, commit, folder)
     tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{str(folder)!r}: {commit[:10]} cannot be written"
     words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
@@ -195,7 +195,7 @@ def _make_repository(where: Sequence[str], commit: str, folder: Path) -> None:
 
 
 def _git_path(where: Sequence[str], name: str) -> Path:
-    """Git prints it relative to the folder of ``-C``."""
+    """The path that git prints is relative to the folder of ``-C``."""
     printed = _run_git(where, "rev-parse", "--git-path", name, what=f"{name}: not found")
     return Path(where[1], printed).resolve()
 
@@ -244,7 +244,7 @@ def _reporting_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _is_gates_own(file: Path) -> bool:
-    """A comment or a JUnit file."""
+    """Whether the file is a comment or a JUnit file."""
     try:
         if not file.is_file():  # opening a pipe would wait
             return False

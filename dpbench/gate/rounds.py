@@ -55,7 +55,7 @@ A block is compared with those beside it, and neighbours change the speed of a s
 second. So blocks are short. `results/gate/figures.md` compares rounds.
 """
 FORKS = 5
-"""Of each side in a start-up."""
+"""Forks of each side in a start-up."""
 _CPU_SAMPLE_S = 0.2
 _LEAST_BLOCKS, _QUARTER = 8, 4
 """Fewer blocks have no quarters, and a mean that one disturbance decides."""
@@ -152,7 +152,7 @@ def quietest_core(usable: Sequence[int]) -> int:
 
 
 def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
-    """The round's outcome is OK."""
+    """Reduce a round whose outcome is OK."""
     sides = SideName.BASE, SideName.TWIN, SideName.HEAD
     base, twin, head = (_block_logs(lockstep_round.times_s[side]) for side in sides)
     heads, twins = head - (base + twin) / 2, twin - base

@@ -34,7 +34,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
 
 
 def broken_judgement(request: GateRequest, why: str) -> Judgement:
-    """For a gate that raised GateError."""
+    """The judgement on a gate that raised GateError."""
     return Judgement(
         verdict=Verdict.BROKEN,
         why=why,

@@ -159,7 +159,7 @@ class ScriptBenchmark(Frozen):
 
     @property
     def name(self) -> str:
-        """Such as ``train.py --tiny``."""
+        """A name such as ``train.py --tiny``."""
         return " ".join([self.script, *self.args])
 
 

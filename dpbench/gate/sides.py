@@ -54,7 +54,7 @@ class Sides:
     head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, benchmark: str) -> dict[SideName, Side]:
-        """As a round of this benchmark runs them."""
+        """The sides as a round of this benchmark runs them."""
         base = Side(folder=str(self.base))
         head = Side(folder=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}

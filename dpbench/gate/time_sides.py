@@ -49,7 +49,7 @@ class Times:
 
     @property
     def verdict(self) -> Verdict:
-        """Of tier 1 alone, before accepted regressions."""
+        """The verdict of tier 1 alone, before accepted regressions."""
         verdicts = {judgement.verdict for judgement in self.judgements}
         return next((verdict for verdict in (Verdict.SLOWER, Verdict.UNDECIDED) if verdict in verdicts), Verdict.PASS)
 

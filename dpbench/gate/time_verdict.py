@@ -29,7 +29,7 @@ from dpbench.gate.settings import Benchmark, Cores
 from dpbench.stats.estimate import standard_error, t_quantile
 
 PRINTED_RISK = 0.025
-"""At each end of a printed interval."""
+"""The risk at each end of a printed interval."""
 MISS_RATE = 0.05
 """How often a benchmark may pass whose growth is exactly the tolerated one."""
 FIRST_ANALYSIS = 5
@@ -46,7 +46,7 @@ _MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest
 
 
 def analysis_rounds() -> Iterator[int]:
-    """5, 7, 10, 14, 19, 27, ..."""
+    """Yield 5, 7, 10, 14, 19, 27, ..."""
     rounds = float(FIRST_ANALYSIS)
     while True:
         yield round(rounds)
@@ -75,7 +75,7 @@ def alpha_spent_at(analysis: Analysis, risk: float) -> float:
 
 @dataclass(frozen=True)
 class Risks:
-    """Over all interim analyses of one benchmark."""
+    """The error rates of one benchmark over all interim analyses."""
 
     alarm: float
     miss: float = MISS_RATE
@@ -157,7 +157,7 @@ class LogEstimate:
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
-    """For two rounds or more."""
+    """Two rounds or more are needed."""
     return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)
 
 
@@ -165,7 +165,7 @@ _Estimates = Mapping[Quantity, LogEstimate]
 
 
 def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
-    """Of each quantity that all rounds have, head's and the twin's."""
+    """Head's and the twin's, of each quantity that all rounds have."""
     contrasts = {quantity: [getattr(ratio, quantity) for ratio in rounds] for quantity in ALARM_SHARES}
     complete = {quantity: of_rounds for quantity, of_rounds in contrasts.items() if None not in of_rounds}
     return (

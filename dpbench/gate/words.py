@@ -85,7 +85,7 @@ def first(texts: Sequence[str]) -> str:
 
 
 def direction(change: CounterChange) -> str:
-    """Whether or not the change is accepted."""
+    """The words are the same if the change is accepted."""
     return STATES[change.model_copy(update={"accepted": None}).state][0]
 
 

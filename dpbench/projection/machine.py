@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 
 Format = Literal["float32", "tf32", "bfloat16"]
-"""Of products."""
+"""A number format of products."""
 FLOP_KINDS = (Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL)
 """The others cost their bytes alone."""
 

@@ -37,7 +37,7 @@ class _Ring(Table):
     hop: Literal["nvlink", "pcie"]
     bus_bandwidth: Bandwidth
     ll128: object = None
-    """Of older files."""
+    """Older files have it."""
 
 
 class _Nccl(Frozen):
@@ -93,7 +93,7 @@ class _File(Layout):
 
 
 def machine_names() -> tuple[str, ...]:
-    """Those that come with dpbench, sorted."""
+    """The machines that come with dpbench, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _PARTS))
 
 

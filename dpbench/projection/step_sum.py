@@ -312,7 +312,7 @@ class _Step:
         return max(load.values(), default=0.0) + max(max(hops.values(), default=1) - 1, 0) * slowest
 
     def _messages(self, purpose: str) -> float:
-        """Of the pair with most of them."""
+        """The messages of the pair with most."""
         return max((sent["messages"] for sent in self._counts.sent(purpose).values()), default=0.0)
 
     # Host

@@ -53,7 +53,7 @@ class Saved(BaseModel):
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:
-        """By test name; raise BaselineError."""
+        """Figures by test name; raise BaselineError."""
         saved = {benchmark.fullname: benchmark.extra_info.dpbench for benchmark in self.benchmarks}
         return {name: from_json(fields, name) for name, fields in saved.items() if fields is not None}
 

@@ -169,7 +169,7 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 MOST_DETAILS = 20_000
-"""A case with more details has none; `mlp/tiny` on four lanes has 300."""
+"""`mlp/tiny` on four lanes has 300."""
 LONGEST_TEXT = 120
 """Characters of a source line or a name."""
 
@@ -244,7 +244,7 @@ class Change:
 
 
 def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
-    """Counters that changed, appeared or vanished, sorted by name."""
+    """Sorted by name."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())

@@ -117,7 +117,6 @@ def read(path: Path) -> Expected:
 
 
 def differences(expected: Mapping[str, Mapping[str, int]], counted: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for each case or counter that is missing, unexpected or different."""
     lines = []
     for case in sorted(expected.keys() | counted.keys()):
         if case not in counted:

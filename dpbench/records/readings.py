@@ -45,7 +45,7 @@ class DeviceTelemetry:
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether a cause lowered the clocks for over 1 % of the window; None if none is reported."""
+        """None if no cause is reported. Over 1 % of the window is throttled."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
 

@@ -92,8 +92,6 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWait:
-    """The host blocks until the events in `after` have finished."""
-
     id: int
     after: tuple[int, ...]
     thread: int = 0
@@ -101,7 +99,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The caller's name for a moment, such as ``backward``."""
+    """A moment such as ``backward``."""
 
     id: int
     name: str

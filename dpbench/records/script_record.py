@@ -70,20 +70,18 @@ class ScriptJob(Frozen):
 
 
 class ScriptJobs(Frozen):
-    """One after the other, each for `timeout_s`."""
+    """Each job has `timeout_s`."""
 
     jobs: tuple[ScriptJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
 
 
 class ScriptRecord(Frozen):
-    """What each rank issued, or the `reason` why that is not known."""
+    """`reason` says why the ranks' issues are not known."""
 
     ranks: tuple[RankIssues, ...] = ()
     reason: str | None = None
 
 
 class ScriptRecords(Frozen):
-    """In the order of the jobs."""
-
     records: tuple[ScriptRecord, ...]

@@ -28,7 +28,7 @@ class StoreError(WrongInputError):
 
 @dataclass(frozen=True)
 class Contents:
-    """Records in the order of writing; `warnings` report what was dropped."""
+    """In the order of writing; `warnings` report what was dropped."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Store:
             self._fd = None
 
     def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
-        """The records, and the bytes of a torn end. A bad line is added to `bad`, or raises."""
+        """Also return the bytes of a torn end. A bad line is added to `bad`, or raises."""
         records: list[Record] = []
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
@@ -146,13 +146,13 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """The file, in a folder made if needed, in which a stopped sweep continues. Raise StoreError."""
+    """A stopped sweep continues in this file. Raise StoreError."""
     _make(folder)
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
 def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
-    """A new empty file ``command-20250131T120000Z.jsonl``, in a folder made if needed. Raise StoreError."""
+    """Make an empty file such as ``command-20250131T120000Z.jsonl``. Raise StoreError."""
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)
     for number in count(1):

@@ -50,7 +50,7 @@ class PathPart:
 
 
 def parts_of_path(timeline: Timeline) -> list[PathPart]:
-    """In the order of their first span. Their lengths add up to the timeline's length."""
+    """The parts in the order of their first span. Their lengths add up to the timeline's."""
     stretches: dict[_Key, list[Stretch]] = {}
     lanes: dict[_Key, set[int]] = {}
     path = [timeline.spans[i] for i in timeline.path]
@@ -128,7 +128,6 @@ def covered(stretches: Iterable[Stretch]) -> float:
 
 
 def overlap(one: Sequence[Stretch], other: Sequence[Stretch]) -> float:
-    """The time that both cover."""
     return max(covered(one) + covered(other) - covered([*one, *other]), 0.0)
 
 

@@ -8,12 +8,12 @@ from dpbench.records.recording import Copy, Mark, Operator, Recording
 from dpbench.trace.timeline import Doing, Moved, Row, Span, Timeline
 
 HOME = 0
-"""The device of the base: it gathers the outputs and sums the gradients."""
+"""The base's device: it gathers the outputs and sums the gradients."""
 _TO_THE_HOST = re.compile(r"copy (\d+) to host")
 
 
 def simulated_timeline(recording: Recording) -> Timeline:
-    """The recorded operators and copies as spans of one unit each."""
+    """Spans have one unit each."""
     spans, places, rows, phase = list[Span](), dict[int, int](), dict[int, Row](), ""
     order = recording.order()
     for event in recording.events:

@@ -101,7 +101,7 @@ class Timeline:
 
     @cached_property
     def path(self) -> list[int]:
-        """The critical path, forwards: from the last finish back over the cause of each span."""
+        """Forwards: from the last finish back over the cause of each span."""
         path: list[int] = []
         at = self._last(range(len(self.spans)))
         while at is not None:
@@ -110,7 +110,6 @@ class Timeline:
         return path[::-1]
 
     def _last(self, positions: Sequence[int]) -> int | None:
-        """The span that ends last, None for no spans."""
         return max(positions, key=lambda i: self.spans[i].finish, default=None)
 
     def waits(self) -> list[Wait]:

@@ -95,7 +95,7 @@ class ReduceAdd(Function):
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[torch.device]) -> list[list[Tensor]]:
-    """Each lane's tensors: `tensors` themselves for lane 0, copies for the others, even on its device."""
+    """For each lane: `tensors` themselves for lane 0, copies for the others, even on its device."""
     lanes = [list(tensors) for _ in devices]
     wires = [_as_real(t) for t in tensors]
     for group in broadcast_groups([_item(t) for t in wires]):
@@ -109,7 +109,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[torch.devic
 
 
 def reduce_add_coalesced(lanes: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:
-    """The sums over the lanes, on `device`, lane 0's; of sparse tensors they are sparse."""
+    """Sums over the lanes, on `device`, lane 0's; of sparse tensors they are sparse."""
     sums = list(lanes[0])
     dense = []
     for i, tensors in enumerate(zip(*lanes, strict=True)):
@@ -198,7 +198,7 @@ def _rebuild(base: nn.Module, copies: dict[Tensor, Tensor]) -> nn.Module:
 def parallel_apply(
     replicas: Sequence[nn.Module], chunks: Sequence[tuple[Tensor, ...]], devices: Sequence[torch.device]
 ) -> list[Any]:
-    """The replicas' outputs. When all have ended, raise the first exception, with the replica and the device."""
+    """When all have ended, raise the first exception, with the replica and the device."""
     contexts = [_callers_context(device) for device in devices]
     results: list[Any] = [None] * len(replicas)
 

@@ -55,7 +55,7 @@ def attempt(named: str, what: str, action: Callable[[], T]) -> T:
 
 
 def kind_of(value: object) -> str:
-    """A value's type, and its shape or the beginning of its text."""
+    """A value's type, with its shape or the beginning of its text."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
     return f"{type(value).__name__} {str(value)[:40]!r}"

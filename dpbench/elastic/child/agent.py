@@ -1,8 +1,8 @@
-"""torchrun's agent, with a time stamp at both ends of each thing it does for a group of workers.
+"""torchrun's agent, in a process that dies with the parent.
 
     python -m dpbench.elastic.child.agent --record-fd N --parent-pid P < job
 
-This is `torch.distributed.run` in a process that dies with the parent. Two methods of torch get time stamps:
+Two methods of torch get time stamps:
 
     PContext.close                      the agent has noticed a failure, and ends the rest of its workers
     LocalElasticAgent._start_workers    new worker processes

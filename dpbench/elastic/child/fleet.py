@@ -10,7 +10,7 @@
 What torchelastic does with ``--nnodes MIN:MAX`` (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py and
 elastic/agent/server/api.py):
 
-- The agents agree by one state in a store. An agent that dies with the store ends the run. So the fleet holds it.
+- An agent that dies with the rendezvous' store ends the run. So the fleet holds it.
 - A round ends when MAX agents are there, or `last_call_timeout` (30 s) after MIN were there (`_RendezvousJoinOp`).
 - An agent joins a later round. It enters the wait list until the last participant has left the present round.
 - The others notice the wait list at their next look (`_invoke_run`) and restart their workers. This costs none of
@@ -21,9 +21,9 @@ elastic/agent/server/api.py):
 - Ranks follow the agents' addresses and process ids (`_mark_rendezvous_complete`), so a rank is another agent's after
   a change.
 
-So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `run_files.py` has 6 s and 3
-s instead. A last call that is shorter than the stopping of workers would close the round too early, and every agent
-would restart again.
+So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `run_files.py` has less. A
+last call that is shorter than the stopping of workers would close the round too early, and every agent would restart
+again.
 """
 
 import os

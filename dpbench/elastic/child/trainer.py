@@ -1,8 +1,4 @@
-"""A worker: trains from the newest checkpoint to the last step, and fails where the plan says.
-
-    python -m dpbench.elastic.child.trainer
-
-torchrun starts one for each rank.
+"""A worker, one for each rank: trains from the newest checkpoint to the last step, and fails where the plan says.
 
     imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
 
@@ -119,7 +115,7 @@ def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:
 
 
 def _digest(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers, which differs if any bit does."""
+    """SHA-256, which differs if any bit of a parameter or buffer does."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(name.encode())
