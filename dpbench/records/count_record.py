@@ -1,11 +1,6 @@
-"""Exact counters of one training step, by phase, and the lines of code they come from.
+"""Exact counters of one training step, by phase, and the lines of code they come from: gate/causes.py draws one.
 
-Details add up to their counter:
-
-    counter                      what                            line that did it                         value
-    forward.python_calls         scatter (scatter_gather.py)     DataParallel.forward, module.py:120          4
-    forward.operators            aten.clone.default              DataParallel.gather, module.py:170           1
-    forward.copies.host->sim:0   1,024 bytes                     to_devices, transfer.py:42                   1
+The details of a counter add up to it.
 """
 
 from collections.abc import Mapping
@@ -169,7 +164,6 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 MOST_DETAILS = 20_000
-"""`mlp/tiny` on four lanes has 300."""
 LONGEST_TEXT = 120
 """Characters of a source line or a name."""
 

@@ -32,8 +32,7 @@ Item = tuple[Hashable, int]
 def broadcast_groups(items: Sequence[Item], limit_bytes: int = LIMIT_BYTES) -> list[list[int]]:
     """The positions in `items` of each message's tensors.
 
-    A message ends as soon as it *reaches* the limit: `take_tensors` in torch/csrc/utils/tensor_flatten.cpp. Compiled
-    from torch 2.13.0, it cut 600 random lists in the same way.
+    A message ends as soon as it *reaches* the limit: `take_tensors` in torch/csrc/utils/tensor_flatten.cpp.
     """
     groups: list[list[int]] = []
     waiting: defaultdict[Hashable, list[int]] = defaultdict(list)

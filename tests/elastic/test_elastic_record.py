@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpbench.elastic.elastic_record import read_elastic, to_elastic_line
+from dpbench.elastic.elastic_record import parse_elastic_line, read_elastic, to_elastic_line
 from tests.elastic.making import made_records
 
 
@@ -23,3 +23,12 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path, o
     assert [record.scheme for record in records] == ["undisturbed", "undisturbed"]
     assert warning.startswith(f"{file}: line 2 {complaint}")
     assert warning.endswith("; it was left out")
+
+
+@pytest.mark.parametrize(
+    "kind", ["rendezvous_begin", "rendezvous_end", "process_began", "restore_begin", "checkpoint_begin"]
+)
+def test_events_of_older_records_are_read(kind):
+    line = to_elastic_line(made_records()[1]).replace(b'"world":null', b'"world":2')
+    record = parse_elastic_line(line.replace(b'"kind":"ready"', f'"kind":"{kind}"'.encode()))
+    assert kind in [event.kind for event in record.events]

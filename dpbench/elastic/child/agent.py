@@ -1,11 +1,7 @@
-"""torchrun's agent, in a process that dies with the parent.
+"""torchrun's agent, in a process that dies with the parent. Two methods of torch get time stamps:
 
-    python -m dpbench.elastic.child.agent --record-fd N --parent-pid P < job
-
-Two methods of torch get time stamps:
-
-    PContext.close                      the agent has noticed a failure, and ends the rest of its workers
-    LocalElasticAgent._start_workers    new worker processes
+PContext.close                      the agent has noticed a failure, and ends the rest of its workers
+LocalElasticAgent._start_workers    new worker processes
 """
 
 import functools

@@ -1,7 +1,5 @@
 """Several torchrun agents on this machine, with one worker each, so that ranks can leave and join.
 
-    python -m dpbench.elastic.child.fleet --record-fd N --parent-pid P < job
-
     fleet: imports torchrun once, forks every agent, holds the store of the rendezvous
       ├─ agent 0 ══> worker          `leave`: the worker sends its agent SIGTERM
       ├─ agent 1 ══> worker
