@@ -179,7 +179,7 @@ def _outcome(command: list[str], root: Path) -> tuple[str, str]:
     failed = [line.partition(" ")[2] for line in lines if line.startswith(("FAILED", "ERROR"))]
     # 1: a test failed; 2: a file could not be collected; negative: a signal ended the tests
     outcome = "passed" if status == 0 else "caught" if status in (1, 2) or status < 0 else f"exit {status}"
-    return outcome, "" if outcome == "passed" else (failed or lines or [""])[0].partition(" - ")[0][:200]
+    return outcome, "" if outcome == "passed" else (failed or lines or [""])[-1].partition(" - ")[0][:200]
 
 
 def main() -> None:

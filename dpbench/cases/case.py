@@ -16,9 +16,8 @@ class Case(Frozen):
     """Equal cases have equal ids, on every machine and in every version.
 
     `workload` is ``family/size`` or a user's ``package.module:factory``. `batch` is global: items per step, all lanes
-    together. `devices` has one entry per lane. `threads` are the intra-op threads that all lanes share, the same for
-    all variants of a comparison. A sample is the time of `steps_per_sample` steps, without a wait for the devices
-    between them. With several `machines`, each has as many of the lanes, in order, and its own `threads`.
+    together. `devices` has one entry per lane. `threads` are the intra-op threads that all lanes share. With several
+    `machines`, each has as many of the lanes, in order, and its own `threads`.
     """
 
     variant: VariantId
@@ -34,12 +33,11 @@ class Case(Frozen):
     machines: Items = 1
 
     def of(self, variant: str) -> Self:
-        """Another variant in this setting."""
         return self.model_copy(update={"variant": VariantId(variant)})
 
     @property
     def id(self) -> str:
-        """The case as text, such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
+        """Such as ``tuned|mlp/small|b64|cpu*2|train|float32|random|t2|s0``."""
         return f"{self.variant}|{self.setting}"
 
     @property
@@ -58,7 +56,7 @@ class Case(Frozen):
 
     @property
     def lanes_of_a_machine(self) -> tuple[str, ...]:
-        """The first machine's devices; those of the others have the same names."""
+        """The lanes of the other machines have the same names."""
         return self.devices[: len(self.devices) // self.machines]
 
 

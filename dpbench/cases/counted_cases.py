@@ -25,9 +25,7 @@ _CHECKED_RANKS = ("mlp/tiny", "convnet/tiny")
 
 
 def plan_counts(spec: Spec) -> Plan:
-    """A case on simulated devices is also counted on as many CPU lanes. Raise WrongInputError for other devices, too
-    many of them, or a batch smaller than the lanes.
-    """
+    """A case on simulated devices is also counted on as many CPU lanes. Raise WrongInputError."""
     cases: dict[Case, None] = {}
     skipped: list[Skip] = []
     for devices in spec.devices or (_simulated(4),):
@@ -36,15 +34,15 @@ def plan_counts(spec: Spec) -> Plan:
             for variant in spec.variants:
                 wanted = [_case(variant, workload, batch, place) for place in _places(devices)]
                 reasons = {case: _why_unsupported(case) for case in wanted}
-                found = [case for case, reason in reasons.items() if reason is None]
-                cases.update(dict.fromkeys(found))
-                if not found:
+                counted = [case for case, reason in reasons.items() if reason is None]
+                cases.update(dict.fromkeys(counted))
+                if not counted:
                     skipped.append(Skip(wanted[-1], str(reasons[wanted[-1]])))
     return Plan(tuple(cases), tuple(skipped))
 
 
 def plan_recording(spec: Spec) -> Plan:
-    """The spec's only case on simulated devices; raise WrongInputError if there are several."""
+    """Raise WrongInputError unless one case is on simulated devices."""
     cases = tuple(case for case in plan_counts(spec).cases if _is_simulated(case.devices))
     if len(cases) != 1:
         raise WrongInputError(
@@ -60,7 +58,7 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
-        sorted((each for each in spec.variants if each.name in counted), key=lambda variant: variant.order)
+        sorted((variant for variant in spec.variants if variant.name in counted), key=lambda variant: variant.order)
     )
     counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
     workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
@@ -71,7 +69,7 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
 
 
 def checked_cases() -> tuple[Case, ...]:
-    """Cases whose counts are committed as expectations."""
+    """Their counts are committed as expectations."""
     return tuple(_checked())
 
 

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_model() -> str:
-    """The processor's name by the kernel."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -22,7 +21,7 @@ def cpu_model() -> str:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may run on; a container's machine can have more."""
+    """A container's machine can have more."""
     return len(os.sched_getaffinity(0))
 
 
@@ -39,16 +38,13 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def cpu_governor(cpus: Path = Path("/sys/devices/system/cpu")) -> str | None:
-    """The governor of the cores' clocks, such as performance; all with commas if cores differ; None if unknown."""
-    found = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
-    return ",".join(sorted(found)) or None
+    """Such as performance; all with commas if cores differ; None if unknown."""
+    governors = {path.read_text().strip() for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return ",".join(sorted(governors)) or None
 
 
 def link_mbit_per_s(interface: str, net: Path = Path("/sys/class/net")) -> int | None:
-    """The speed that the driver reports for a network interface, or None.
-
-    Loopback and most virtual interfaces have none; without a cable the driver reports -1.
-    """
+    """The speed that the driver reports for a network interface, or None, as for most virtual ones."""
     text = (_text(net / interface / "speed") or "").strip()
     return int(text) if text.isdecimal() and int(text) else None
 
@@ -58,14 +54,14 @@ _NO_LIMIT_BYTES = 1 << 60  # version 1 writes no limit as a number near 2**63
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of control groups; `cpus` is in cores, None is no limit."""
+    """`cpus` is in cores, None is no limit."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
 
 
 def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Limits:
-    """The tightest limits on this process."""
+    """The tightest limits of the process's groups."""
     try:
         groups = parse_membership(membership.read_text())
     except OSError:
@@ -76,7 +72,7 @@ def read_limits(mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/
 
 
 def parse_membership(text: str) -> dict[str, str]:
-    """The path of the process's group by controller; version 2 has the name ''."""
+    """The process's group by controller; version 2 has the name ''."""
     groups = {}
     for line in text.splitlines():
         _, controllers, path = line.split(":", maxsplit=2)
@@ -85,9 +81,8 @@ def parse_membership(text: str) -> dict[str, str]:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Cores, or None without a limit, from version 2's quota and period in microseconds.
-
-    ``200000 100000`` is 2 cores; ``max 100000`` is no limit.
+    """Cores, from version 2's quota and period in microseconds: ``200000 100000`` is 2, ``max 100000`` no limit, so
+    None.
     """
     quota, period = text.split()
     return None if quota == "max" else int(quota) / int(period)

@@ -8,17 +8,16 @@ from dpbench.text.validated import Frozen
 
 
 class Accelerator(Frozen):
-    """One that torch can use."""
-
     device: str
     name: str
     memory_bytes: int
 
 
 class MachineInfo(Frozen):
-    """`torch` is its version, None if it does not import. `torch_error` is the reason for that, or why torch can use no
-    GPU. `nvml_gpus` are the names of the GPUs that the driver sees. `driver` is the version of NVIDIA's driver, `nccl`
-    that of torch's NCCL, or None. `workload_errors` has an entry for each user factory: an error, or None if it loads.
+    """`torch` is its version, None if it does not import. `torch_error` says why, or why torch can use no GPU.
+
+    `nvml_gpus` are the GPUs that the driver sees. `workload_errors` has an entry for each user factory: an error, or
+    None if it loads.
     """
 
     python: str
@@ -37,10 +36,9 @@ class MachineInfo(Frozen):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """``cpu``, then the accelerators."""
         return ("cpu", *(a.device for a in self.accelerators))
 
     def unusable_gpus(self, lists: Sequence[Sequence[str]] | None = None) -> tuple[str, ...]:
-        """The GPUs that NVML sees, if torch can use none; nothing if all `lists` are on the CPU."""
+        """None are unusable if torch can use one, or if all `lists` are on the CPU."""
         is_on_cpu = lists is not None and all(device == "cpu" for lanes in lists for device in lanes)
         return () if self.accelerators or is_on_cpu else self.nvml_gpus

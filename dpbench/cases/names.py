@@ -1,7 +1,4 @@
-"""The names in sweep files, case ids and records, with a line on each for `dpbench list`, and devices as text.
-
-Device lists are such as ``cpu*4``, ``cuda:0*2``, ``cuda:0+cuda:1``, ``sim*4``.
-"""
+"""The names in sweep files, case ids and records, with a line on each for `dpbench list`, and devices as text."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +11,7 @@ from dpbench.text.validated import nearest, one_of
 
 
 class Family(StrEnum):
-    """A kind of model; with a `Size` it names a workload, as in ``mlp/small``."""
+    """With a `Size` it names a workload, as in ``mlp/small``."""
 
     MLP = "mlp"
     CONVNET = "convnet"
@@ -72,7 +69,7 @@ class Dtype(StrEnum):
 
 
 class Data(StrEnum):
-    """RANDOM is drawn with the case's seed; DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
+    """DIGITS is scikit-learn's 1,797 bundled 8x8 images."""
 
     RANDOM = "random"
     DIGITS = "digits"
@@ -108,7 +105,7 @@ def is_factory(text: str) -> bool:
 
 
 def parse_factory(text: str, fault: str) -> str:
-    """Raise ValueError, with `fault`, which says what is allowed."""
+    """Raise ValueError with `fault`."""
     module, _, attribute = text.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ValueError(fault)
@@ -117,9 +114,7 @@ def parse_factory(text: str, fault: str) -> str:
 
 @cache
 def registered(kind: str) -> Mapping[str, EntryPoint]:
-    """What installed packages register as ``dpbench.variants`` or ``dpbench.workloads``, by name; imports nothing of
-    theirs.
-    """
+    """What installed packages register as ``dpbench.variants`` or ``dpbench.workloads``; nothing is imported."""
     return {point.name: point for point in entry_points(group=f"dpbench.{kind}")}
 
 
@@ -127,16 +122,13 @@ SUITES = ("asv", "pytest")
 
 
 def borrowed(workload: str) -> tuple[str, str] | None:
-    """Suite and name of a suite's benchmark, such as ``asv time_step.Step.time_forward``, or None."""
+    """Suite and name, such as ``asv time_step.Step.time_forward``, or None."""
     suite, _, name = workload.partition(" ")
     return (suite, name) if suite in SUITES and name else None
 
 
 def parse_workload(text: str) -> str:
-    """Check the form, and return the factory for a registered name; raise ValueError.
-
-    Only the probe child can find out whether a factory loads.
-    """
+    """Check the form, and return the factory for a registered name; raise ValueError."""
     if text in registered("workloads"):
         text = registered("workloads")[text].value
     if is_factory(text):
@@ -155,9 +147,7 @@ MAX_LANES = 1024
 
 
 def parse_devices(text: str) -> tuple[str, ...]:
-    """``cpu*2`` and ``cuda:0*2`` repeat a device; ``cuda*2`` is cuda:0 and cuda:1. Raise ValueError, with what is
-    allowed, for any other text.
-    """
+    """A device for each lane of a text such as ``cpu*2``; raise ValueError with what is allowed."""
     lanes = tuple(lane for term in text.split("+") for lane in _parse_term(term.strip(), text))
     if len(lanes) > MAX_LANES:
         raise ValueError(f"{quoted(text)} has {len(lanes)} lanes; at most {MAX_LANES} are allowed")
@@ -199,5 +189,5 @@ def short_devices(lanes: tuple[str, ...]) -> str:
 
 
 def are_shared(lanes: tuple[str, ...]) -> bool:
-    """Whether two lanes run on one device, so that `percent_of_limit` does not apply."""
+    """Whether two lanes run on one device."""
     return len(set(lanes)) < len(lanes)

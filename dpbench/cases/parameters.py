@@ -29,7 +29,7 @@ def value_text(value: Value) -> str:
 
 
 def parse_value(text: str) -> Value:
-    """An argument of a user's callable: true, false, a number, or the text itself."""
+    """Return true, false, a number, or the text itself."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -106,7 +106,6 @@ TUNED_PARAMETERS: Mapping[str, Parameter] = {
         "outputs", "replicas", sentence="compute the loss on the gathered outputs, or in each replica; for training"
     ),
 }
-"""`tuned`'s policy, and what is set up around the wrapper."""
 
 DDP_ARGUMENTS: Mapping[str, Parameter] = {
     "bucket_cap_mb": _mebibytes("the largest size of a bucket of gradients, in MiB"),
@@ -121,4 +120,3 @@ DDP_PARAMETERS: Mapping[str, Parameter] = {
     "hook": _choice("none", "fp16", "bf16", sentence="the type in which gradients are sent"),
     "sync_batchnorm": _switch("batch norm takes the statistics of all ranks"),
 }
-"""`ddp`'s arguments, and what is set up around it."""

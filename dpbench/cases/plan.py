@@ -31,7 +31,7 @@ class Plan:
 def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
     """The grid of the spec, with the `single` cases that percentages need. Raise WrongInputError.
 
-    With several like `machine`, the lanes of a device list are divided among them.
+    With several `machines` like `machine`, the lanes of a device list are divided among them.
     """
     lanes = spec.devices or (default_lanes(machine),)
     threads = spec.threads or machine.cores
@@ -50,7 +50,6 @@ def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
 
 
 def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
-    """One for each of several accelerators, or two on a single one; else two or four on the CPU."""
     devices = tuple(accelerator.device for accelerator in machine.accelerators)
     if devices:
         return devices if len(devices) > 1 else devices * 2
@@ -58,10 +57,9 @@ def default_lanes(machine: MachineInfo) -> tuple[str, ...]:
 
 
 def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int, Case]]:
-    """Every case once a round, in an order of the round's own.
+    """Every case once a round, in random order, so that a drift of the machine hits all cases alike.
 
-    The order is random, so that a drift of the machine hits all cases alike. It depends on the seed and the round's
-    number alone, so more rounds leave the first ones as they are.
+    The order depends on the seed and the round's number alone, so more rounds leave the first ones as they are.
     """
     order: list[tuple[int, Case]] = []
     for number in range(rounds):
@@ -72,7 +70,7 @@ def round_order(cases: Sequence[Case], rounds: int, seed: int) -> list[tuple[int
 
 
 def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machines: int) -> Iterator[Case]:
-    """One case for each point of the grid; its variant does not matter."""
+    """The variant of these cases does not matter."""
     for workload, mode, dtype, devices, batch in product(spec.workloads, spec.modes, spec.dtypes, lanes, spec.batch):
         yield Case(
             variant=VariantId(VariantName.NAIVE),
@@ -120,7 +118,7 @@ def check_lanes(devices: tuple[str, ...], smallest_batch: int, machine: MachineI
 
 
 def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
-    """Raise WrongInputError if a lane would get no item of the batch."""
+    """Raise WrongInputError if a lane would get no item."""
     if smallest_batch < lanes:
         raise WrongInputError(
             f"batch: {smallest_batch} is less than one item for each of the {lanes} lanes of {devices!r}; "

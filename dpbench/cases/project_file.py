@@ -1,14 +1,8 @@
 """A project's defaults: the table `[tool.dpbench]` of its pyproject.toml.
 
-[tool.dpbench]
-results = "bench/results"         # a folder, seen from pyproject.toml
-
-[tool.dpbench.compare]            # options of `dpbench compare`, with the keys of a sweep file
-variants = ["tuned", "naive"]
-batch = [64]
-
-[tool.dpbench.gate]               # the keys of gate.toml, which the gate checks
-alarm_rate = "0.5%"
+results = "bench/results"         a folder, seen from pyproject.toml
+compare                           a table of options of `dpbench compare`, with the keys of a sweep file
+gate                              a table with the keys of gate.toml, which the gate checks
 """
 
 import os
@@ -29,17 +23,15 @@ _OPTIONS = [key for name, field in Spec.model_fields.items() if (key := field.al
 
 
 class ProjectTable(Frozen):
-    """`gate` is None if the project has no such table."""
-
     results: str | None = Field(None, pattern=r"^[^\x00]+$", description="text: a folder")
     compare: dict[str, Any] = Field({}, description="a table with options of dpbench compare")
     gate: dict[str, Any] | None = Field(None, description="a table with the keys of gate.toml")
 
 
 def find_project_table(folder: Path) -> tuple[Path, ProjectTable] | None:
-    """The nearest pyproject.toml with a table `[tool.dpbench]`, and the table.
+    """In the nearest pyproject.toml that has the table; in a git repository parents count, up to its root.
 
-    In a git repository parents count, up to its root. Raise WrongInputError, as `read_project_table` does.
+    Raise WrongInputError, as `read_project_table` does.
     """
     for place in _places(folder.absolute()):
         path = Path(os.path.relpath(place / PROJECT_FILE, folder))
@@ -65,9 +57,9 @@ def read_project_table(path: Path, folder: Path = Path()) -> ProjectTable | None
         table = table[name]
         if not isinstance(table, dict):
             raise WrongInputError(f"{path}: {name}: {quoted(table)} is not allowed; allowed: a table")
-    found = validated(ProjectTable, table, lambda key: f"{path}: tool.dpbench.{key}")
-    _check_options(f"{path}: tool.dpbench.compare.", found.compare)
-    return found
+    project = validated(ProjectTable, table, lambda key: f"{path}: tool.dpbench.{key}")
+    _check_options(f"{path}: tool.dpbench.compare.", project.compare)
+    return project
 
 
 def _places(folder: Path) -> Iterator[Path]:

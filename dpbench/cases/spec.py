@@ -54,9 +54,9 @@ def _many(kind: type[StrEnum]) -> dict[str, Any]:
 class Spec(Frozen):
     """A field's alias, such as ``budget``, is its key in a file.
 
-    `batch` is global; a sample is `steps_per_sample` steps. Without `devices` the machine's default lanes are used,
-    without `threads` all its cores. `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one
-    round, `timeout_s` the life of one child beside its sampling.
+    `batch` is global. Without `devices` the machine's default lanes are used, without `threads` all its cores.
+    `budget_s` limits the whole sweep, `case_time_s` the sampling of one case in one round, `timeout_s` the life of one
+    child beside its sampling.
     """
 
     variants: NonEmpty[VariantId] = Field(

@@ -9,7 +9,6 @@ from dpbench.cases.variants import VariantName
 
 
 def why_rank_unsupported(case: Case) -> str | None:
-    """The first reason why a rank cannot do its work, or None."""
     reasons = (*_of_static_graph(case), *_of_accumulation(case), *_of_sparse_gradients(case), *_of_cpu_lanes(case))
     return next(iter(reasons), None)
 

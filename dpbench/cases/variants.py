@@ -1,9 +1,7 @@
-"""Every variant, each a row of `VariantName`: name, wrapper, sentence and parameters.
+"""Every variant, each a row of `VariantName`.
 
 A new variant needs a wrapper in `dpbench/variants/` and a row here: `dpbench list`, options, order of tables and the
-registry read this table.
-
-`VariantId` has one text for each:
+registry read this table. `VariantId` has one text for each:
 
     tuned
     tuned[bucket_bytes=1048576,dispatch=threads]     sorted by name, each value in its shortest form
@@ -41,7 +39,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "tuned_nccl": "route=nccl",
     "tuned_shares_auto": "shares=auto",
 }
-"""Names in older records, sweep files and asv results, and the parameter of `tuned` that each stands for."""
+"""Names in older records, sweep files and asv results."""
 
 FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
 """Parameters of `tuned` that can be read from old records, not measured."""
@@ -88,8 +86,6 @@ class VariantName(StrEnum):
 
 
 class OwnName(str):
-    """The ``package.module:callable`` of a user's variant, with the callable's parameters."""
-
     parameters: Mapping[str, Parameter] = {}
 
     @property
@@ -110,8 +106,8 @@ _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 class VariantId(str):
     """A variant as text; a former name is replaced, and a registered one becomes its callable.
 
-    `values` are those of the parameters of dpbench's variants, and `arguments` those of a user's callable. Raise
-    ValueError for an unknown name or parameter, a wrong value, or brackets that do not match.
+    `arguments` are those of a user's callable. Raise ValueError for an unknown name or parameter, a wrong value, or
+    brackets that do not match.
     """
 
     name: VariantName | OwnName
@@ -127,10 +123,10 @@ class VariantId(str):
             word, inside = VariantName.TUNED, f"{FORMER_NAMES[word]},{inside}"
         name = _name(word, text)
         given = dict(sorted(_parameters(name, text, inside).items()))
-        found = super().__new__(cls, _text(name, given))
-        found.name = name
-        found.values, found.arguments = ({}, given) if found.is_own else (given, {})
-        return found
+        variant = super().__new__(cls, _text(name, given))
+        variant.name = name
+        variant.values, variant.arguments = ({}, given) if variant.is_own else (given, {})
+        return variant
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -139,7 +135,7 @@ class VariantId(str):
         )
 
     def with_parameters(self, **values: Value) -> Self:
-        """The variant with these parameters added to its own, or in their place."""
+        """Parameters of the same name are replaced."""
         return type(self)(_text(self.name, {**self.values, **self.arguments, **values}))
 
     @property
@@ -149,12 +145,12 @@ class VariantId(str):
 
     @property
     def chooses_dispatch(self) -> bool:
-        """Whether the wrapper chooses the dispatch, by trying each way."""
+        """The wrapper tries each dispatch."""
         return "dispatch" in self.name.parameters and self.values.get("dispatch", "auto") == "auto"
 
     @property
     def chooses_route(self) -> bool:
-        """Whether the wrapper chooses the route, by measuring the links."""
+        """The wrapper measures the links."""
         return "route" in self.name.parameters and self.values.get("route", "auto") == "auto"
 
     def __getnewargs__(self) -> tuple[str]:
@@ -162,17 +158,15 @@ class VariantId(str):
 
     @property
     def takes_nccl_route(self) -> bool:
-        """Whether NCCL sends the wrapper's weights and adds its gradients."""
         return self.values.get("route") == "nccl"
 
     @property
     def has_loss_in_replicas(self) -> bool:
-        """Whether each replica computes its loss, and the outputs stay on its lane."""
         return self.values.get("loss") == "replicas"
 
     @property
     def former(self) -> str | None:
-        """The parameter that the wrapper no longer has, such as ``route=tree``, or None."""
+        """A parameter that the wrapper no longer has, such as ``route=tree``, or None."""
         return next((f"{key}={value}" for key, value in self.values.items() if (key, value) in FORMER_VALUES), None)
 
     @property
@@ -182,7 +176,7 @@ class VariantId(str):
 
     @property
     def order(self) -> tuple[int, str]:
-        """The place in tables: as the names are defined above, then the user's, then by parameters."""
+        """As the names are defined above, then the user's, then by parameters."""
         return (*VariantName, self.name).index(self.name), str(self)
 
 
@@ -240,6 +234,6 @@ def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) ->
 
 
 def present_id(text: str) -> str:
-    """A case's id, such as ``tuned_threads|mlp/small|...``, with its variant's present text."""
+    """Replace former names in a case's id, such as ``tuned_threads|mlp/small|...``."""
     variant, bar, rest = text.partition("|")
     return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

@@ -12,7 +12,7 @@ from dpbench.cli.options import RESULTS, PageOutput, example, grouped, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, warn
 from dpbench.elastic.elastic_record import append_elastic
-from dpbench.elastic.request import check_factory, claim_folder, duration_s, elastic_settings
+from dpbench.elastic.request import check_checkpoints, check_factory, duration_s, elastic_settings
 from dpbench.elastic.training_runs import run_elastic
 from dpbench.engine.other_load import LoadMeter
 from dpbench.errors import ExitCode
@@ -47,7 +47,7 @@ def elastic(
     run: RunOptions,
     output: PageOutput,
     timeout: Annotated[str, option("Time for one of the two runs.")] = "5m",
-    checkpoints: Annotated[Path | None, option("Folder of checkpoints; a temporary one by default.")] = None,
+    checkpoints: Annotated[Path | None, option("Folder for checkpoints, which are removed at the end.")] = None,
     results: Annotated[Path, option("Folder of records, one file for each call.")] = RESULTS,
 ) -> ExitCode:
     """Train under torchrun while workers fail, hang, leave and join, and measure each outage."""
@@ -58,7 +58,7 @@ def elastic(
     timeout_s = duration_s("timeout", timeout)
     check_factory(settings, timeout_s)
     if checkpoints is not None:
-        claim_folder(checkpoints, settings)
+        check_checkpoints(checkpoints)
     path = new_run_path(results, "elastic")
     try:
         load = meter.read(1.0)  # the clock of /proc/stat is coarse

@@ -1,17 +1,14 @@
-"""Records of `dpbench elastic`: one training run as the raw time stamps of its processes, as one line of JSON.
-
-A record holds events; `dpbench.elastic.outage` derives times. Each line is safe on disk before the next run begins.
+"""Records of `dpbench elastic`: a line of JSON is one training run, with the raw time stamps of its processes.
 
 ELASTIC_SCHEMA history
     1  first.
     2  faults leave and join; the number of ranks may change within a run.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -29,23 +26,20 @@ _GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
 class FaultKind(StrEnum):
     KILL = "kill"
     OOM = "oom"
-    """An allocation above the worker's RLIMIT_AS; nothing catches the error."""
+    """An allocation above the worker's RLIMIT_AS."""
     HANG = "hang"
-    """The worker stops taking steps, and its peers' collective times out."""
+    """The worker's peers time out in a collective."""
     LEAVE = "leave"
-    """The rank's agent gets SIGTERM, stops its worker and ends; the others go on."""
+    """The rank's agent gets SIGTERM."""
     JOIN = "join"
-    """A new agent with one worker asks to take part; rank 0 waits until its own agent has noticed."""
+    """A new agent asks to take part; rank 0 waits until its own agent has noticed."""
 
 
 WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
 
 
 class PlannedFault(BaseModel):
-    """The worker of `rank`, in the world at that time, fails before it begins `step`, from 0.
-
-    The rank of a JOIN is 0.
-    """
+    """The worker of `rank`, in the world at that time, fails before it begins `step`. The rank of a JOIN is 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -98,30 +92,29 @@ class ElasticSettings(BaseModel):
 
 
 class EventKind(StrEnum):
-    """A pair of names marks the two ends of something."""
-
     STOP_BEGIN = "stop_begin"
     STOP_END = "stop_end"
-    RENDEZVOUS_BEGIN = "rendezvous_begin"
-    RENDEZVOUS_END = "rendezvous_end"
     START_BEGIN = "start_begin"
     START_END = "start_end"
-    PROCESS_BEGAN = "process_began"
     READY = "ready"
-    RESTORE_BEGIN = "restore_begin"
     RESTORE_END = "restore_end"
     STEP = "step"
-    CHECKPOINT_BEGIN = "checkpoint_begin"
     CHECKPOINT_END = "checkpoint_end"
     FAULT = "fault"
     DONE = "done"
+    # Older records have these too.
+    RENDEZVOUS_BEGIN = "rendezvous_begin"
+    RENDEZVOUS_END = "rendezvous_end"
+    PROCESS_BEGAN = "process_began"
+    RESTORE_BEGIN = "restore_begin"
+    CHECKPOINT_BEGIN = "checkpoint_begin"
 
 
 class ElasticEvent(BaseModel):
-    """`at_ns` is CLOCK_MONOTONIC, which all processes of a machine share. `rank` is None for a torchrun agent, whose
-    number is `agent`. `step` is the step that ended (STEP), the number of steps that a checkpoint holds (RESTORE,
-    CHECKPOINT), or the step that did not begin (FAULT). `loss` and `digest` come with DONE: of the last step, and the
-    SHA-256 of the parameters.
+    """`at_ns` is CLOCK_MONOTONIC, which all processes of a machine share.
+
+    `rank` is None for a torchrun agent. `step` is the step that ended (STEP) or did not begin (FAULT), or the number of
+    steps in a checkpoint. `loss` and `digest`, the SHA-256 of the parameters, come with DONE.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -131,7 +124,7 @@ class ElasticEvent(BaseModel):
     pid: Count
     agent: Count = 0
     rank: Count | None = None
-    world: Count | None = None
+    world: Count | None = None  # of older records
     step: Count | None = None
     detail: str | None = None
     loss: float | None = None
@@ -164,40 +157,27 @@ class ElasticRecord(BaseModel):
 
     @property
     def done(self) -> ElasticEvent | None:
-        """Rank 0's event with the last loss, or None if the run did not end."""
+        """Rank 0's event, or None if the run did not end."""
         ends = [event for event in self.events if event.kind is EventKind.DONE and event.rank == 0]
         return ends[-1] if ends else None
 
 
-ElasticLine = Annotated[bytes, "a line of JSON with its newline"]
-
-
-def to_elastic_line(record: ElasticRecord) -> ElasticLine:
-    """The record as a line with its newline."""
+def to_elastic_line(record: ElasticRecord) -> bytes:
     return record.model_dump_json(by_alias=True).encode() + b"\n"
 
 
 def parse_elastic_line(line: bytes) -> ElasticRecord:
-    """Raise RecordLineError for a line that is no record."""
+    """Raise RecordLineError."""
     try:
         record = ElasticRecord.model_validate_json(line)
     except ValidationError as error:
-        for each in error.errors():
-            if isinstance(each["input"], str) and each["input"] in _GONE:
-                gone = _GONE[each["input"]]
-                raise RecordLineError(f"has a {gone}, which dpbench shows up to commit ec6af0e alone") from error
+        values = [problem["input"] for problem in error.errors()]
+        if gone := next((_GONE[value] for value in values if isinstance(value, str) and value in _GONE), None):
+            raise RecordLineError(f"has a {gone}, which dpbench shows up to commit ec6af0e alone") from error
         raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
     if not 1 <= record.schema_ <= ELASTIC_SCHEMA:
         raise RecordLineError(f"has schema {record.schema_}; allowed: 1 to {ELASTIC_SCHEMA}")
     return record
-
-
-@dataclass(frozen=True)
-class ElasticContents:
-    """Records in the order of writing; `warnings` say which lines were left out."""
-
-    records: tuple[ElasticRecord, ...]
-    warnings: tuple[str, ...] = ()
 
 
 def append_elastic(path: Path, record: ElasticRecord) -> None:
@@ -208,8 +188,8 @@ def append_elastic(path: Path, record: ElasticRecord) -> None:
         raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
 
 
-def read_elastic(path: Path) -> ElasticContents:
-    """Lines that are no record, such as a torn last one, are left out and named. Raise StoreError."""
+def read_elastic(path: Path) -> tuple[list[ElasticRecord], list[str]]:
+    """The records, and a warning for each line that is none, such as a torn last one. Raise StoreError."""
     records: list[ElasticRecord] = []
     warnings: list[str] = []
     try:
@@ -221,4 +201,4 @@ def read_elastic(path: Path) -> ElasticContents:
                     warnings.append(f"{path}: line {number} {error}; it was left out")
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    return ElasticContents(tuple(records), tuple(warnings))
+    return records, warnings

@@ -4,11 +4,9 @@
       ├─ noticing ─┼─ stopping ─┼─ rendezvous ─┼──── start ────┼── restore ──┼─ redone ─┤
 
 An outage before step n ends when rank 0 has taken the last of the n steps again, or has loaded a checkpoint of all.
-Each part begins where the one before ends, so the parts add up to the outage.
 
 At an unchanged number of ranks every sum is taken in the same order, so the loss and all parameters are equal to the
-last bit. Another number of ranks adds gradients in another order: the loss may differ, in float64 by at most 1e-10, in
-float32 by at most 1e-4.
+last bit. Another number of ranks adds gradients in another order, so the loss may differ.
 """
 
 from collections import Counter
@@ -49,10 +47,10 @@ class StampedSpan:
 
 @dataclass(frozen=True)
 class Outage:
-    """`parts` lacks those whose end has no stamp: after the end of a run that did not recover, and REDONE if no step
-    was done again. Their time belongs to the next part. `span` is None if the run did not catch up. `rounds` counts an
-    agent's starts of its workers, for the agent with most. `steps_per_s_before` and `steps_per_s_after` are rank 0's,
-    checkpoints included, up to the neighbouring outages; None for fewer than 3 steps.
+    """`parts` lacks those whose end has no stamp; their time belongs to the next part.
+
+    `span` is None if the run did not catch up. `rounds` counts an agent's starts of its workers, for the agent with
+    most. The rates are rank 0's up to the neighbouring outages, checkpoints included; None for fewer than 3 steps.
     """
 
     fault: ElasticEvent
@@ -65,16 +63,16 @@ class Outage:
 
 
 def outages_of(events: Sequence[ElasticEvent]) -> tuple[Outage, ...]:
-    """One for each fault; `events` are those of one run, in the order of time."""
+    """One for each fault; `events` are in the order of time."""
     faults = [index for index, event in enumerate(events) if event.kind is EventKind.FAULT]
     ends = [*faults[1:], len(events)] if faults else []
-    found: list[Outage] = []
+    outages: list[Outage] = []
     caught_up_ns = 0
     for fault, end in zip(faults, ends, strict=True):
         outage = _outage(events[:fault], events[fault], events[fault + 1 : end], caught_up_ns)
-        found.append(outage)
+        outages.append(outage)
         caught_up_ns = outage.span.end_ns if outage.span else events[fault].at_ns
-    return tuple(found)
+    return tuple(outages)
 
 
 def steps_done(events: Sequence[ElasticEvent]) -> int:
@@ -87,7 +85,7 @@ def steps_kept(events: Sequence[ElasticEvent]) -> int:
 
 
 def steps_per_s(events: Sequence[ElasticEvent]) -> float | None:
-    """Rank 0's rate over these events; None for fewer than 3 steps."""
+    """The rate of rank 0; None for fewer than 3 steps."""
     times_ns = [event.at_ns for event in events if _is_step(event)]
     if len(times_ns) < 3:
         return None
@@ -126,7 +124,7 @@ def _caught_up_ns(after: Sequence[ElasticEvent], restored: Sequence[ElasticEvent
 
 
 def _parts(fault: ElasticEvent, within: Sequence[ElasticEvent], redone_ns: int | None) -> dict[OutagePart, StampedSpan]:
-    """The parts whose ends have a stamp; empty if it is before the part's begin."""
+    """The parts whose ends have a stamp, of no length if it is before the part's begin."""
     first: dict[EventKind, int] = {}
     last: dict[EventKind, int] = {}
     for event in within:
@@ -180,7 +178,7 @@ def is_same_to_the_bit(done: ElasticEvent, expected: ElasticEvent) -> bool:
 
 
 def loss_difference(done: ElasticEvent, expected: ElasticEvent) -> float:
-    """The difference of the losses; infinity if one is not a number."""
+    """Infinity if a loss is not a number."""
     assert done.loss is not None
     assert expected.loss is not None
     difference = abs(done.loss - expected.loss)

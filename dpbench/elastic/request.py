@@ -1,18 +1,10 @@
-"""The options of `dpbench elastic`, checked, and the plan of faults: drawn from a seed, or given as text.
+"""The options of `dpbench elastic`, checked, and the plan of faults: drawn from a seed, or given as text."""
 
-The folder of checkpoints is refused, before anything is written, if it belongs to another model::
-
-    FOLDER/elastic.json    what the checkpoints are of
-    FOLDER/undisturbed/    FOLDER/elastic/    one folder for each run, emptied before it
-"""
-
-import json
-import os
 import random
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dpbench.cases.names import is_factory, parse_workload
 from dpbench.cases.variants import split_list
@@ -22,11 +14,9 @@ from dpbench.elastic.elastic_record import (
     ElasticSettings,
     FaultKind,
     PlannedFault,
-    RunScheme,
 )
 from dpbench.errors import WrongInputError
 from dpbench.jobs.probe import ask_machine
-from dpbench.text.files import replace_text
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import parse_duration
 
@@ -53,7 +43,7 @@ def elastic_settings(
     faults: str,
     plan: str | None,
 ) -> ElasticSettings:
-    """`plan` replaces the faults that are drawn. Raise WrongInputError for the first wrong option."""
+    """Raise WrongInputError for the first wrong option."""
     try:
         parse_workload(workload)
     except ValueError as error:
@@ -67,9 +57,7 @@ def elastic_settings(
     _one_of("dtype", dtype, DTYPES)
     _one_of("checkpoint-format", checkpoint_format, tuple(CheckpointFormat))
     kinds = parse_kinds(faults)
-    planned = draw_plan(seed, steps, ranks, kinds) if plan is None else parse_plan(plan)
-    check_plan(planned, steps, ranks, max_restarts, batch)
-    return ElasticSettings(
+    settings = ElasticSettings(
         workload=workload,
         ranks=ranks,
         steps=steps,
@@ -80,12 +68,14 @@ def elastic_settings(
         max_restarts=max_restarts,
         hang_timeout_s=duration_s("hang-timeout", hang_timeout),
         seed=seed,
-        plan=planned,
+        plan=draw_plan(seed, steps, ranks, kinds) if plan is None else parse_plan(plan),
     )
+    check_plan(settings)
+    return settings
 
 
 def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
-    """Raise WrongInputError if a user's factory does not build in a child; a built-in one is not built."""
+    """Raise WrongInputError if a user's factory does not build in a child."""
     name = settings.workload
     if is_factory(name):
         error = ask_machine((name,), timeout_s=timeout_s).workload_errors[name]
@@ -94,7 +84,7 @@ def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
 
 
 def duration_s(field: str, text: str) -> float:
-    """Seconds of an option such as ``90s``; raise WrongInputError with the field's name."""
+    """Raise WrongInputError with the field's name."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -137,10 +127,10 @@ def _parse_fault(word: str) -> PlannedFault:
 
 
 def draw_plan(seed: int, steps: int, ranks: int, kinds: Sequence[FaultKind]) -> tuple[PlannedFault, ...]:
-    """A fault of each kind, at a drawn step after the first and of a drawn rank.
+    """A fault of each kind, in this order, at a drawn step after the first and of a drawn rank.
 
-    The steps differ, in the order of the kinds. Equal arguments give equal plans in all versions of Python
-    (`random.Random` with an integer). Raise WrongInputError if there are fewer steps than faults.
+    Equal arguments give equal plans in all versions of Python (`random.Random` with an integer). Raise WrongInputError
+    if there are fewer steps than faults.
     """
     if len(kinds) > steps - 1:
         raise WrongInputError(
@@ -157,17 +147,17 @@ def draw_plan(seed: int, steps: int, ranks: int, kinds: Sequence[FaultKind]) -> 
     return tuple(plan)
 
 
-def check_plan(plan: Sequence[PlannedFault], steps: int, ranks: int, max_restarts: int, batch: int) -> None:
+def check_plan(settings: ElasticSettings) -> None:
     """Raise WrongInputError for a plan that cannot be carried out or survived."""
-    world = ranks
-    for fault in plan:
-        if fault.step >= steps:
-            raise WrongInputError(f"plan: {fault} has no step {fault.step}; allowed: steps 0 to {steps - 1}")
+    plan, worlds, max_restarts = settings.plan, settings.worlds, settings.max_restarts
+    for fault, world, world_after in zip(plan, worlds[:-1], worlds[1:], strict=True):
+        if fault.step >= settings.steps:
+            raise WrongInputError(f"plan: {fault} has no step {fault.step}; allowed: steps 0 to {settings.steps - 1}")
         _check_ranks(fault, world)
-        world += WORLD_CHANGES.get(fault.kind, 0)
-        if world > batch:
+        if world_after > settings.batch:
             raise WrongInputError(
-                f"plan: {fault} makes {world} ranks, which share a batch of {batch}; allowed: an item for each rank"
+                f"plan: {fault} makes {world_after} ranks, which share a batch of {settings.batch}; allowed: an item "
+                "for each rank"
             )
     steps_of_faults = [fault.step for fault in plan]
     for step in steps_of_faults:
@@ -189,47 +179,14 @@ def _check_ranks(fault: PlannedFault, world: int) -> None:
         raise WrongInputError(f"plan: {fault} would leave no rank; allowed: 2 ranks before it")
 
 
-_OWNER = "elastic.json"
-
-
-def claim_folder(folder: Path, settings: ElasticSettings) -> None:
-    """Remove the checkpoints of an earlier command.
-
-    Raise WrongInputError, and change nothing, if the folder cannot be written or holds something else.
-    """
+def check_checkpoints(folder: Path) -> None:
+    """Raise WrongInputError if no folder can be made in it."""
     if not str(folder).isprintable():  # surrogates stand for bytes that are no UTF-8, and pass no message
         raise WrongInputError(f"checkpoints: {str(folder)!r} holds what cannot be printed; allowed: a path of text")
-    owner = {"workload": settings.workload, "dtype": settings.dtype}
     try:
-        if folder.exists():
-            _check_owner(folder, owner)
         folder.mkdir(parents=True, exist_ok=True)
-        replace_text(folder / _OWNER, json.dumps(owner) + "\n")
-        for scheme in RunScheme:
-            shutil.rmtree(folder / scheme, ignore_errors=True)
-            (folder / scheme).mkdir()
+        TemporaryDirectory(dir=folder).cleanup()
     except OSError as error:
         raise WrongInputError(
             f"checkpoints: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
         ) from error
-
-
-def _check_owner(folder: Path, owner: dict[str, str]) -> None:
-    names = os.listdir(folder)
-    if not names:
-        return
-    try:
-        found = json.loads((folder / _OWNER).read_text())
-    except (FileNotFoundError, ValueError):
-        found = None
-    if not isinstance(found, dict):
-        raise WrongInputError(
-            f"checkpoints: {str(folder)!r} holds other files, such as {min(names)!r}; allowed: an empty folder, or "
-            "that of an earlier elastic run"
-        )
-    if found != owner:
-        held = " in ".join(str(found.get(key)) for key in owner)
-        raise WrongInputError(
-            f"checkpoints: {str(folder)!r} holds checkpoints of another model, {held}; allowed: an empty folder, or "
-            f"one of {' in '.join(owner.values())}"
-        )

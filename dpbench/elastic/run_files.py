@@ -1,8 +1,7 @@
-"""The files of one run: what the parent hands to the agent and to each worker, and their time stamps.
+"""What the parent of a run hands to the agent and to each worker, and their time stamps.
 
-Each process appends stamps to a file of its own, and the parent merges them. A line is one write to an unbuffered file,
-which the kernel has when `write` returns, so SIGKILL loses none. fsync, against a crash of the machine, would change
-the step times.
+Each process appends stamps to a file of its own. A line is one write to an unbuffered file, which the kernel has when
+`write` returns, so SIGKILL loses none. fsync, against a crash of the machine, would change the step times.
 """
 
 import os
@@ -10,7 +9,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticSettings, EventKind, PlannedFault, RunScheme
 
@@ -19,39 +18,37 @@ AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
 """The agent's number and process id, as in ``0:4711``."""
 
 ENVIRONMENT_FILE = "environment.json"
-"""The file, in the folder of events, in which rank 0 of an undisturbed run writes the machine's Environment."""
+"""The Environment, in the folder of events, by rank 0 of an undisturbed run."""
 LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
 """The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
 class ElasticJob(BaseModel):
-    """`faults`, and the folders `checkpoints` and `events`, are those of this run.
+    """The folders `checkpoints` and `events` are of this run alone.
 
-    If agents may leave and join, `nodes` is their most, `least_nodes` their least, and each has one worker. `is_host`
-    is whether this agent holds the store of the rendezvous at `endpoint`.
+    `endpoint` is the host and port at which several agents meet.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheme: RunScheme
     settings: ElasticSettings
-    faults: tuple[PlannedFault, ...]
     checkpoints: Path
     events: Path
-    nodes: int = 1
-    least_nodes: int | None = None
     agent: int = 0
-    is_host: bool = False
     endpoint: str | None = None
-    local_address: str | None = None
 
     @property
-    def ranks_per_node(self) -> int:
-        return self.settings.ranks // self.nodes if self.least_nodes is None else 1
+    def faults(self) -> tuple[PlannedFault, ...]:
+        return self.settings.plan if self.scheme is RunScheme.ELASTIC else ()
+
+    @property
+    def has_fleet(self) -> bool:
+        """Whether ranks leave or join, so each has an agent of its own."""
+        return self.scheme is RunScheme.ELASTIC and self.settings.is_world_changed
 
 
 def read_job() -> ElasticJob:
-    """The environment names the file."""
     return ElasticJob.model_validate_json(Path(os.environ[JOB_VARIABLE]).read_bytes())
 
 
@@ -72,20 +69,16 @@ class EventLog:
         kind: EventKind,
         *,
         step: int | None = None,
-        world: int | None = None,
         detail: str | None = None,
         loss: float | None = None,
         digest: str | None = None,
-        at_ns: int | None = None,
     ) -> None:
-        """`at_ns` is an earlier time of `time.monotonic_ns`."""
         event = ElasticEvent(
-            at_ns=time.monotonic_ns() if at_ns is None else at_ns,
+            at_ns=time.monotonic_ns(),
             kind=kind,
             pid=self._pid,
             agent=self._agent,
             rank=self._rank,
-            world=world,
             step=step,
             detail=detail,
             loss=loss,
@@ -95,21 +88,10 @@ class EventLog:
 
 
 def read_events(folder: Path) -> tuple[ElasticEvent, ...]:
-    """All files' events in the order of time, without torn last lines."""
+    """All files' events, without the torn line of a process that was killed within a write."""
     lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_bytes().splitlines(keepends=True))
-    return merged(parsed(lines))
+    return in_time(ElasticEvent.model_validate_json(line) for line in lines if line.endswith(b"\n"))
 
 
-def parsed(lines: Iterable[bytes]) -> Iterable[ElasticEvent]:
-    """The lines' events, without a torn line, as a process leaves that was killed within a write."""
-    for line in lines:
-        try:
-            yield ElasticEvent.model_validate_json(line)
-        except ValidationError:
-            if line.endswith(b"\n"):
-                raise
-
-
-def merged(events: Iterable[ElasticEvent]) -> tuple[ElasticEvent, ...]:
-    """The events in the order of time; those of one instant stay in the given order."""
+def in_time(events: Iterable[ElasticEvent]) -> tuple[ElasticEvent, ...]:
     return tuple(sorted(events, key=lambda event: event.at_ns))

@@ -4,21 +4,20 @@ parent ══> child/agent (torchrun) ══> child/trainer, one for each rank  
        ══> child/fleet: agents ══> child/trainer, one for each agent      elastic, if ranks leave or join
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event, Thread
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticRecord, ElasticSettings, RunScheme
 from dpbench.elastic.outage import why_other_end
-from dpbench.elastic.request import claim_folder
-from dpbench.elastic.run_files import ENVIRONMENT_FILE, ElasticJob, fault_file, read_events
+from dpbench.elastic.run_files import ENVIRONMENT_FILE, ElasticJob, read_events
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Exit, launch
 from dpbench.engine.start import child_command
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.quantities import time_left
+
+_PREFIX = "dpbench-elastic-"
 
 
 def run_elastic(
@@ -30,47 +29,28 @@ def run_elastic(
     keep: Callable[[ElasticRecord], None],
     say: Callable[[str], object],
 ) -> tuple[ElasticRecord, ...]:
-    """`keep` gets each record as soon as its run has ended, `say` a line a stage.
+    """Run the undisturbed training, and the elastic one if faults are planned; `timeout_s` is for each.
 
-    `timeout_s` is for a run; `checkpoints` is a claimed folder, or None for a temporary one. Without faults there is
-    one run.
+    `keep` gets each record as soon as its run has ended, `say` a line a stage. The checkpoints are written in a new
+    folder inside `checkpoints`, and removed.
     """
-    with TemporaryDirectory(prefix="dpbench-elastic-") as own:
-        if checkpoints is None:
-            checkpoints = Path(own) / "checkpoints"
-            claim_folder(checkpoints, settings)
+    with (
+        TemporaryDirectory(prefix=_PREFIX) as scratch,
+        TemporaryDirectory(prefix=_PREFIX, dir=checkpoints or scratch) as saved,
+    ):
         records: list[ElasticRecord] = []
         schemes = list(RunScheme) if settings.plan else [RunScheme.UNDISTURBED]
         for place, scheme in enumerate(schemes):
             say(f"{scheme} run begins; at most {time_left(timeout_s * (len(schemes) - place))} left")
-            events = Path(own) / f"events-{scheme}"
-            events.mkdir()
-            job = elastic_job(settings, scheme, checkpoints / scheme, events)
-            with _named_faults(job, say):
-                record = train_once(job, run, timeout_s, records[0] if records else None, Path(own))
+            folders = {"checkpoints": Path(saved).absolute() / scheme, "events": Path(scratch) / f"events-{scheme}"}
+            for folder in folders.values():
+                folder.mkdir()
+            job = ElasticJob(scheme=scheme, settings=settings, **folders)
+            record = train_once(job, run, timeout_s, records[0] if records else None, Path(scratch))
             keep(record)
             say(f"{scheme} run: {record.outcome} after {time_left(record.duration_s)}")
             records.append(record)
         return tuple(records)
-
-
-@contextmanager
-def _named_faults(job: ElasticJob, say: Callable[[str], object]) -> Iterator[None]:
-    has_ended, left = Event(), list(job.faults)
-
-    def watch() -> None:
-        while not has_ended.wait(0.5):
-            for fault in [each for each in left if fault_file(job.events, each).exists()]:
-                left.remove(fault)
-                say(f"{job.scheme} run: {fault}")
-
-    thread = Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        thread.join()
 
 
 def train_once(
@@ -80,28 +60,12 @@ def train_once(
 
     If SIGKILL ends this process, the folder `scratch` is removed.
     """
-    child = child_command("dpbench.elastic.child.agent" if job.least_nodes is None else "dpbench.elastic.child.fleet")
-    return _recorded(job, run, launch(child, job.model_dump_json(), timeout_s, scratch=scratch), undisturbed)
-
-
-def elastic_job(settings: ElasticSettings, scheme: RunScheme, checkpoints: Path, events: Path) -> ElasticJob:
-    """An undisturbed run's job has no faults."""
-    has_agents = scheme is RunScheme.ELASTIC and settings.is_world_changed
-    return ElasticJob(
-        scheme=scheme,
-        settings=settings,
-        faults=settings.plan if scheme is RunScheme.ELASTIC else (),
-        checkpoints=checkpoints.absolute(),
-        events=events,
-        nodes=max(settings.worlds) if has_agents else 1,
-        least_nodes=min(settings.worlds) if has_agents else None,
-    )
-
-
-def _recorded(job: ElasticJob, run: str, end: Exit, undisturbed: ElasticRecord | None) -> ElasticRecord:
+    child = child_command(f"dpbench.elastic.child.{'fleet' if job.has_fleet else 'agent'}")
+    end = launch(child, job.model_dump_json(), timeout_s, scratch=scratch)
     events = read_events(job.events)
     outcome, reason = elastic_outcome(end, job, events, undisturbed)
-    environment = undisturbed.environment if undisturbed else _environment(job)
+    path = job.events / ENVIRONMENT_FILE
+    own_environment = Environment.model_validate_json(path.read_bytes()) if path.exists() else None
     return ElasticRecord(
         run=run,
         scheme=job.scheme,
@@ -110,7 +74,7 @@ def _recorded(job: ElasticJob, run: str, end: Exit, undisturbed: ElasticRecord |
         duration_s=end.duration_s,
         outcome=outcome,
         reason=reason,
-        environment=environment,
+        environment=undisturbed.environment if undisturbed else own_environment,
         events=events,
     )
 
@@ -118,10 +82,7 @@ def _recorded(job: ElasticJob, run: str, end: Exit, undisturbed: ElasticRecord |
 def elastic_outcome(
     end: Exit, job: ElasticJob, events: Sequence[ElasticEvent], undisturbed: ElasticRecord | None
 ) -> tuple[Outcome, str | None]:
-    """How a run ended, and why if it is not ok.
-
-    An elastic run's other end is a wrong result; see `why_other_end`.
-    """
+    """The reason is None if the outcome is ok."""
     done = next((event for event in events if event.loss is not None and event.rank == 0), None)
     if end.timed_out_after_s is not None:
         return Outcome.TIME_OUT, ending(end)
@@ -130,8 +91,3 @@ def elastic_outcome(
     expected = undisturbed.done if undisturbed and job.scheme is RunScheme.ELASTIC else None
     reason = None if expected is None else why_other_end(done, expected, job.settings)
     return (Outcome.OK, None) if reason is None else (Outcome.WRONG_RESULT, reason)
-
-
-def _environment(job: ElasticJob) -> Environment | None:
-    path = job.events / ENVIRONMENT_FILE
-    return Environment.model_validate_json(path.read_bytes()) if path.exists() else None

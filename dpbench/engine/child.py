@@ -1,4 +1,4 @@
-"""What every child does while it imports, and when it ends: without this, each takes a second longer."""
+"""What every child does while it imports, and when it ends."""
 
 import argparse
 import gc
@@ -18,7 +18,7 @@ _BALLAST, _MOST_BALLAST_BYTES = 64, 4096
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Import without garbage collection, which takes a quarter of the time and finds nothing."""
+    """Import without garbage collection, which takes a quarter of the time and collects nothing."""
     gc.disable()
     try:
         yield
@@ -27,7 +27,12 @@ def loading() -> Iterator[None]:
 
 
 def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
-    """Answer the request from stdin on the record pipe, and die with the parent.
+    record_fd, request = read_request()
+    send(record_fd, respond(request).model_dump_json(by_alias=True))
+
+
+def read_request() -> tuple[int, str]:
+    """Die with the parent from now on; return the record pipe's descriptor and the request from stdin.
 
     ``--record-fd N --parent-pid P`` are on the command line.
     """
@@ -37,7 +42,7 @@ def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
     parser.add_argument("--record-fd", type=int, required=True)
     options = parser.parse_args()
     die_with_parent(options.parent_pid)
-    send(options.record_fd, respond(sys.stdin.read()).model_dump_json(by_alias=True))
+    return options.record_fd, sys.stdin.read()
 
 
 def send(record_fd: int, text: str) -> NoReturn:

@@ -1,12 +1,12 @@
-"""A fence around code of a commit: it writes to one folder of its own and to devices. Linux only.
+"""A fence around code of a commit: it writes to folders of its own and to devices. Linux only.
 
 Landlock refuses other writes, for this process and all that it starts (Documentation/userspace-api/landlock.rst). It
 also refuses to trace processes outside the fence, and from version 6 to signal them. It does not refuse reads, chmod or
-the network. A descriptor that was open before stays writable, so a fork first closes those of the others.
+the network. A descriptor that was open before stays writable.
 
     python -m dpbench.engine.fence FOLDER ... -- COMMAND ...
 
-runs a commit's command, such as its build. It may write in these folders and in a scratch folder of its own.
+runs a commit's command, such as its build.
 """
 
 import ctypes
@@ -31,14 +31,14 @@ _WITH_MOVE, _WITH_TRUNCATE, _WITH_SCOPE = 2, 3, 6
 
 
 def landlock_version() -> int:
-    """The kernel's Landlock, or 0 if it has none."""
+    """0 if the kernel has none."""
     return max(0, _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG))
 
 
 def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
     """Close all descriptors but 0 to 2 and `keep`, and fence this process if `SCRATCH` is set.
 
-    It may write in `folders` and in a new one, which `TMPDIR` names. Call it in a new fork with one thread; raises
+    It may write in `folders` and in a new one, which `TMPDIR` names. Call it in a new fork with one thread. Raise
     OSError if the kernel refuses.
     """
     for name in os.listdir("/proc/self/fd"):
@@ -53,8 +53,9 @@ def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
 
 
 def confine(folders: Sequence[str]) -> None:
-    """Let this thread and those that it starts write in these folders only; a no-op without Landlock. Raises OSError if
-    the kernel refuses.
+    """Let this thread and those that it starts write in these folders only; a no-op without Landlock.
+
+    Raise OSError if the kernel refuses.
     """
     if not (version := landlock_version()):
         return

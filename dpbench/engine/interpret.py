@@ -21,11 +21,11 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class ChildError(ReportedError):
-    """A child did not do what it was asked: how it ended, and its last lines."""
+    pass
 
 
 def answer_in(record: bytes, model: type[Answer]) -> Answer | None:
-    """What a child sent; None if that is nothing, or something else."""
+    """None if the child sent nothing, or something else."""
     try:
         return model.model_validate_json(record)
     except ValidationError:
@@ -33,7 +33,7 @@ def answer_in(record: bytes, model: type[Answer]) -> Answer | None:
 
 
 def answer_of(end: Exit, model: type[Answer], failed: str) -> Answer:
-    """Raises ChildError, whose text begins with `failed`, if the child did not answer."""
+    """Raise ChildError, whose text begins with `failed`, if the child did not answer."""
     if (answer := answer_in(end.record, model)) is None:
         raise ChildError("\n".join([f"{failed}: {ending(end)}", *last_lines(end.tail)]))
     return answer
@@ -80,7 +80,6 @@ def _ran_out_of_memory(end: Exit) -> bool:
 
 
 def ending(end: Exit) -> str:
-    """How a child ended, as text for a reason."""
     if end.timed_out_after_s is not None:
         return f"not done after {end.timed_out_after_s:g} s"
     if _ran_out_of_memory(end):
@@ -100,12 +99,12 @@ def _signal_name(number: int) -> str:
 
 
 def last_lines(tail: bytes) -> list[str]:
-    """The last 20 lines at most, of at most 300 printable characters, none empty."""
+    """The last 20 lines at most."""
     return printable_lines(tail)[-_LAST_LINES:]
 
 
 def printable_lines(tail: bytes) -> list[str]:
-    """All lines that are not empty, without terminal commands, cut to 300 characters."""
+    """The lines that are not empty, without terminal commands, of at most 300 characters."""
     text = _TERMINAL_COMMAND.sub("", tail.decode(errors="replace")).expandtabs()
     lines = ("".join(c for c in line if c.isprintable()).rstrip() for line in text.splitlines())
     return [line[:_LINE_CHARACTERS] for line in lines if line]

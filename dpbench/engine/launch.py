@@ -7,8 +7,7 @@ parent                                      child, in a session of its own: Ctrl
   │  <────────── pidfd: it ended ──────────────
   └─ one blocking select over the three            --parent-pid P, for `process_tree.die_with_parent`
 
-`launch` starts a program, and a watcher (`watcher.py`) in case SIGKILL ends the parent. `supervise` does so for
-processes that its caller starts, as `jobs/round_child.py` forks them.
+`launch` starts a program, `supervise` processes that its caller starts, as `jobs/round_child.py` forks them.
 """
 
 import os
@@ -39,11 +38,10 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Exit:
-    """`returncode` is negative for a signal, as in subprocess.
+    """`returncode` is negative for a signal. `timed_out_after_s` is the limit that ended the child, else None.
 
-    `timed_out_after_s` is the time limit that ended the child, else None. `record` has the first 64 MiB of its record
-    pipe, `tail` the last 64 KiB of its stdout and stderr. `oom_kills` counts the processes of the whole machine that
-    the kernel killed meanwhile for lack of memory. `is_stopped` is whether the caller stopped the child.
+    `record` has the first 64 MiB of its record pipe, `tail` the last 64 KiB of its output. `oom_kills` counts processes
+    of the whole machine that the kernel killed meanwhile for lack of memory.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")  # any bytes
@@ -65,29 +63,25 @@ class Process(Protocol):
 
 
 Launcher = Callable[[list[str], str, float], Exit]
-"""The signature of `launch`: command, text for stdin, time limit in seconds."""
 Start = Callable[[int, int], Sequence[Process]]
-"""Starts and returns processes that write to two descriptors, for record and output."""
+"""The processes write to two descriptors, for record and output."""
 
 
 def launch(
     command: list[str], stdin_text: str, timeout_s: float, stop_fd: int | None = None, scratch: Path | None = None
 ) -> Exit:
-    """Run `command` until it ends or `timeout_s` have passed, then kill the rest of its process tree.
+    """Run `command` until it ends, `stop_fd` becomes readable or `timeout_s` have passed; then kill its process tree.
 
-    The child is stopped before if `stop_fd` becomes readable. If SIGKILL ends this process, the folder `scratch` is
-    removed. ``--record-fd N --parent-pid P`` is appended to the command. An exception, such as KeyboardInterrupt, kills
-    the process tree too. Raises OSError if the command cannot be started, UnkillableError if a process survives
-    SIGKILL.
+    If SIGKILL ends this process, the folder `scratch` is removed. Raises OSError if the command cannot be started,
+    UnkillableError if a process survives SIGKILL.
     """
     with watcher(scratch) as mark:
         return supervise(partial(_start, command, stdin_text, mark), timeout_s, stop_fd)
 
 
 def supervise(start: Start, timeout_s: float, stop_fd: int | None = None) -> Exit:
-    """Start processes, and wait for the first; the others are its ranks.
-
-    A rank that fails ends all. The rest is as in `launch`.
+    """As `launch`, for the first process that `start` returns; the others are its ranks, and one that fails ends
+    all.
     """
     started_at, start_s = datetime.now(UTC).isoformat(timespec="milliseconds"), time.monotonic()
     oom_kills_before = oom_kills()
@@ -119,10 +113,7 @@ def supervise(start: Start, timeout_s: float, stop_fd: int | None = None) -> Exi
 
 @contextmanager
 def watcher(scratch: Path | None = None) -> Iterator[str]:
-    """A process that kills what carries the mark, and removes `scratch`, if SIGKILL ends this one.
-
-    Yields the mark.
-    """
+    """Yield a mark. If SIGKILL ends this process, all that carries the mark is killed, and `scratch` removed."""
     mark = uuid.uuid4().hex
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("watcher.py")), mark]
     command += [] if scratch is None else [str(scratch.absolute())]
@@ -135,10 +126,9 @@ def watcher(scratch: Path | None = None) -> Iterator[str]:
 
 
 class TailPipe:
-    """`kept` has what the child wrote without the slice `drop`: the last 64 KiB.
+    """`kept` has what the child wrote without the slice `drop`.
 
-    The parent keeps the writing end open, so the pipe never ends: the parent wakes up for no early close, and waits for
-    no grandchild.
+    The parent keeps the writing end open, so it wakes up for no early close, and waits for no grandchild.
     """
 
     def __init__(self, drop: slice = slice(None, -TAIL_BYTES)) -> None:
@@ -149,7 +139,7 @@ class TailPipe:
         self._drop = drop
 
     def read(self) -> bool:
-        """Return False if the pipe is empty."""
+        """False if the pipe is empty."""
         chunk = self.reader.read(_READ_BYTES)  # None if the pipe is empty
         self.kept += chunk or b""
         del self.kept[self._drop]

@@ -28,9 +28,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Job(Frozen):
-    """Measure one case in one round; `sampling_s` is for samples alone, and may be exceeded
-    (`measure/measurement.py`).
-    """
+    """`sampling_s` is for samples alone, and may be exceeded (`measure/measurement.py`)."""
 
     run: str = Field(min_length=1)
     case: Case
@@ -47,10 +45,7 @@ class LaunchedRank(Frozen):
 
 
 class RoundRequest(Frozen):
-    """Measure a job within `timeout_s`; the response is an `Exit` as JSON.
-
-    `launched` is this machine's rank under the user's launcher.
-    """
+    """The response is an `Exit` as JSON."""
 
     job: Job
     timeout_s: float = Field(gt=0)
@@ -58,20 +53,23 @@ class RoundRequest(Frozen):
 
 
 class ProbeRequest(Frozen):
-    """`workloads` are the user's factories to load with `data`; the response says which fail."""
+    """`workloads` are the user's factories; the response says which fail."""
 
     workloads: tuple[str, ...] = ()
     data: Data = Data.RANDOM
 
 
 class CountJob(Frozen):
-    """The recording of simulated devices is written to `events`. With `gradients` it says when each gradient is final.
-    Without `numbers` they compute shapes only; a case that fails so is counted again with numbers. With `thorough`,
-    also work on host tensors, and on CPU lanes the executed lines of Python and work with threads. `more_steps` are
-    taken on CPU lanes for what they keep, collect and call. With `uses`, the wrapper's start and other uses are
-    counted, and choices of the default dispatch. The default dispatch chooses `way` before the count. With `routes`,
-    the order of copies and the turns of lanes on simulated devices. With `details`, the lines of code that cause the
-    counters. `folder` is that of the commit whose wrapper is counted, None for the running dpbench.
+    """Simulated devices write their recording to `events`; with `gradients` it says when each gradient is final.
+
+    - `numbers`: without them, devices compute shapes only; a case that fails so is counted again with numbers.
+    - `thorough`: also work on host tensors, and on CPU lanes the executed lines of Python and work with threads.
+    - `more_steps`: taken on CPU lanes for what they keep, collect and call.
+    - `uses`: also the wrapper's start and other uses, and choices of the default dispatch.
+    - `way`: what the default dispatch chooses before the count.
+    - `routes`: also the order of copies and the turns of lanes on simulated devices.
+    - `details`: also the lines of code that cause the counters.
+    - `folder`: the commit whose wrapper is counted, None for the running dpbench.
     """
 
     case: Case
@@ -95,7 +93,7 @@ class CountJobs(Frozen):
 
 
 class CountRecords(Frozen):
-    """One record for each job, in order."""
+    """Records in the order of the jobs."""
 
     records: tuple[CountRecord, ...]
 
@@ -117,7 +115,7 @@ class SideName(StrEnum):
 
 
 class Side(Frozen):
-    """The `folder` of a commit, and `environment` variables for its process alone."""
+    """Only the side's process has the variables of `environment`."""
 
     folder: str
     environment: dict[str, str] = Field(default_factory=dict)
@@ -126,8 +124,7 @@ class Side(Frozen):
 class SideReport(Frozen):
     """The seconds of a side's steps, or the outcome and the reason of its failure.
 
-    `number` are the calls of a step, as a borrowed benchmark has calibrated. `way` is what the default dispatch chose
-    in its trials.
+    `number` are the calls of a step, as a borrowed benchmark has calibrated. `way` is what the default dispatch chose.
     """
 
     steps_s: tuple[Seconds, ...] = ()
@@ -138,9 +135,10 @@ class SideReport(Frozen):
 
 
 class LockstepJob(Frozen):
-    """Each side takes `blocks` blocks of steps, of about `block_s` seconds, fewer of a longer step, pinned to `cores`.
-    `seed` decides the order of the sides in each block. `timeout_s` is for each side. With `checked`, each side's step
-    is first compared with the oracle.
+    """Each side takes `blocks` blocks of steps, of about `block_s` seconds, pinned to `cores`, for `timeout_s` at most.
+
+    `seed` decides the order of the sides in each block. With `checked`, each side's step is first compared with the
+    oracle.
     """
 
     benchmark: str
@@ -155,8 +153,6 @@ class LockstepJob(Frozen):
 
 
 class Timed(StrEnum):
-    """A step, or a part of a new process's start."""
-
     STEP = "step"
     IMPORT = "import"
     CONSTRUCTION = "construction"
@@ -166,8 +162,8 @@ class Timed(StrEnum):
 class StartUpJob(Frozen):
     """Benchmarks of one start-up in one round, by name.
 
-    Each side starts `forks` times, from a process without the wrapper, pinned to `cores`. `seed` decides the order of
-    the sides. `timeout_s` is for each fork.
+    Each side starts `forks` times from a process without the wrapper. `seed` decides the order of the sides.
+    `timeout_s` is for each fork.
     """
 
     benchmarks: dict[str, Timed] = Field(min_length=1)
@@ -180,7 +176,7 @@ class StartUpJob(Frozen):
 
 
 class LockstepJobs(Frozen):
-    """One round: the start-ups, then the benchmarks, one after the other."""
+    """One round: the start-ups, then the benchmarks."""
 
     jobs: tuple[LockstepJob, ...]
     start_ups: tuple[StartUpJob, ...] = ()
@@ -193,10 +189,10 @@ class LockstepJobs(Frozen):
 
 
 class LockstepRound(Frozen):
-    """`times_s` has for each side a list of blocks, and for each block the seconds of its steps. Each side ran once in
-    block i, in random order. `cores` are the cores to which the sides were pinned, as in ``0-3,8``. `resident` is True
-    if the models of all sides were in memory together, else each block ran in a process of its own. A failed round has
-    a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
+    """`times_s` has for each side a list of blocks, and for each block the seconds of its steps.
+
+    `cores` is text, as in ``0-3,8``. `resident` is whether the models of all sides were in memory together. A failed
+    round has a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
     """
 
     benchmark: str
@@ -219,14 +215,12 @@ class LockstepRound(Frozen):
 
 
 class LockstepRounds(Frozen):
-    """One round for each benchmark, and the child's environment."""
-
     rounds: tuple[LockstepRound, ...]
     environment: Environment
 
 
 class ListJob(Frozen):
-    """What a `text` means in the suite of a commit's `folder`, by a `pattern` of gate/settings.py."""
+    """What a `text` means in the suite of a commit's `folder`; `pattern` is as in gate/settings.py."""
 
     suite: str
     text: str
@@ -235,8 +229,6 @@ class ListJob(Frozen):
 
 
 class ListJobs(Frozen):
-    """Each benchmark is tried in a fork of its own, for `timeout_s` at most."""
-
     jobs: tuple[ListJob, ...]
     timeout_s: float = Field(gt=0)
 
@@ -257,10 +249,7 @@ class Listed(Frozen):
 
 
 class Listing(Frozen):
-    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each.
-
-    `notes` are on the suite as a whole.
-    """
+    """The benchmarks that a job means, and the names of `all`. `problems` are errors at import, a line each."""
 
     meant: tuple[Listed, ...] = ()
     all: tuple[str, ...] = ()
@@ -269,7 +258,7 @@ class Listing(Frozen):
 
 
 class Listings(Frozen):
-    """Responses in the order of `ListJobs`."""
+    """Listings in the order of the jobs."""
 
     listings: tuple[Listing, ...]
 
@@ -286,8 +275,6 @@ class DescribedLinks(Frozen):
 
 
 class AutoRequest(Frozen):
-    """A request for what policy "auto" means on some machines."""
-
     machines: tuple[DescribedLinks, ...]
 
 

@@ -21,7 +21,7 @@ _SAMPLES, _BETWEEN_S, _WAIT_S = 20, 0.05, 10.0
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """The mean number of `cores` that others kept busy, the hypervisor's other machines included."""
+    """`busy_cores` is a mean, the hypervisor's other machines included."""
 
     busy_cores: float
     cores: int
@@ -31,7 +31,7 @@ class OtherLoad:
         return self.busy_cores > LOADED * self.cores
 
     def warning(self, effect: str = "the order of variants is less sure") -> list[str]:
-        """A line for the start of a long command on a busy machine, with the effect on its answer; else none."""
+        """A line for the start of a long command on a busy machine, else none."""
         if self.busy_cores <= BUSY * self.cores:
             return []
         busy = f"other processes keep {self.busy_cores:.1f} of {self.cores} cores busy"
@@ -46,7 +46,7 @@ class LoadMeter:
         self._begin_s, self._others_s = time.monotonic(), self._others()
 
     def read(self, least_s: float = 0.0) -> OtherLoad | None:
-        """The load since the begin, after `least_s` of it at least; None without /proc/stat."""
+        """The load since the begin, `least_s` ago at least; None without /proc/stat."""
         time.sleep(max(0.0, self._begin_s + least_s - time.monotonic()))
         now_s, elapsed_s = self._others(), time.monotonic() - self._begin_s
         if now_s is None or self._others_s is None or elapsed_s <= 0:
@@ -63,7 +63,7 @@ class LoadMeter:
 
 
 def wait_for_quiet(limit_s: float, say: Callable[..., object], read: Callable[[], float] | None = None) -> float:
-    """The processes for each core that want to run, once at most `TOO_BUSY` or after `limit_s`."""
+    """Return the processes for each core that want to run, once at most `TOO_BUSY` or after `limit_s`."""
     read, end_s = read or processes_wanting, time.monotonic() + limit_s
     while (wanting := read()) > TOO_BUSY and (left_s := end_s - time.monotonic()) > 0:
         say(f"{wanting:.1f} processes for each core want to run: waiting for at most {TOO_BUSY:g}", left_s)

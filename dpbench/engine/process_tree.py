@@ -1,10 +1,8 @@
 """A child dies with its parent, and no process outlives the block that started it. Linux only.
 
-Downwards: the kernel kills a child when its parent ends, even if SIGKILL ended the parent (`die_with_parent`).
-
-Upwards: a process can leave its group and its session, and its parent can end first. Then the nearest ancestor that is
-a subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a subreaper, so
-all descendants stay in its tree and can be found and killed.
+A process can leave its group and its session, and its parent can end first. Then the nearest ancestor that is a
+subreaper adopts it (prctl(2), PR_SET_CHILD_SUBREAPER). Inside `nothing_left_behind` this process is a subreaper, so all
+descendants stay in its tree.
 """
 
 import ctypes
@@ -30,8 +28,9 @@ class UnkillableError(RuntimeError):
 
 
 def die_with_parent(expected_parent_pid: int) -> None:
-    """Exit at once if the parent has ended already. Start children from a thread that lives as long as they do: it is
-    the parent for the kernel (prctl(2), PR_SET_PDEATHSIG). Raises OSError if the kernel refuses.
+    """Let the kernel kill this process when its parent ends; exit if it has ended. Raise OSError if the kernel refuses.
+
+    For the kernel, the parent is the thread that started this process (prctl(2), PR_SET_PDEATHSIG).
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

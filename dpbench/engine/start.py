@@ -2,8 +2,8 @@
 
     python -P .../dpbench/engine/start.py dpbench.jobs.count_child --record-fd N --parent-pid P
 
-``python -m`` would search the current directory first, where another dpbench may lie: a gate's checkout, or a folder
-with `dpbench/parallel` alone. It runs by its path, so it imports the standard library only.
+``python -m`` would search the current directory first, where another dpbench may lie, such as a gate's checkout. The
+file runs by its path, so it imports the standard library only.
 """
 
 import runpy

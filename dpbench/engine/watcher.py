@@ -1,12 +1,11 @@
 """The process that ends a child's descendants if SIGKILL ends the parent.
 
-A process that the child left in a session of its own, such as a factory's daemon, would go on. The watcher sleeps until
-its stdin ends, then kills all processes whose environment holds the mark. A descendant that starts a program with an
-empty environment escapes.
-
     python -I -S .../dpbench/engine/watcher.py MARK [FOLDER]
 
-FOLDER is then removed. This file runs by its path, so it imports the standard library only.
+It sleeps until its stdin ends. Then it kills all processes whose environment holds the mark, also those in other
+sessions, and removes FOLDER. A descendant that starts a program with an empty environment escapes.
+
+This file runs by its path, so it imports the standard library only.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Import `dpbench.parallel` from the folder of another commit.
-
-So one harness measures all commits' wrappers, and its own changes cannot look like theirs.
-"""
+"""Import `dpbench.parallel` from the folder of another commit, so one harness measures all commits' wrappers."""
 
 import os
 import sys
@@ -17,16 +14,16 @@ _compiled: dict[str, CodeType] = {}
 
 
 def compile_wrapper(folder: Path) -> None:
-    """Compile for the forks of this process, which may write no byte code; nothing of it runs."""
+    """Compile for the forks of this process, which may write no byte code."""
     for path in (folder / _path(WRAPPER)).rglob("*.py"):
         with suppress(Exception):  # a fork that imports it will say what is wrong
             _compiled[str(path)] = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
 
 
 def use_folder(folder: Path) -> None:
-    """Import a commit's wrapper and factories from now on; without a wrapper, the running dpbench's stays.
+    """Import a commit's wrapper, if it has one, and factories from now on.
 
-    `folder` becomes the current directory. Call this before the first import of `dpbench.parallel`.
+    Call this before the first import of `dpbench.parallel`.
     """
     assert WRAPPER not in sys.modules
     if has_wrapper(folder):
@@ -53,20 +50,15 @@ def find_wrapper_in(folder: Path) -> None:
 
 
 def has_wrapper(folder: Path) -> bool:
-    """Whether it has a directory ``dpbench/parallel``."""
     return (folder / _path(WRAPPER)).is_dir()
 
 
 class _Loader(SourceFileLoader):
-    """Loads what `compile_wrapper` has compiled."""
-
     def get_code(self, fullname: str) -> CodeType | None:
         return _compiled.get(self.path) or super().get_code(fullname)
 
 
 class _WrapperFinder:
-    """Finds the wrapper and its submodules, which are on its own path."""
-
     def __init__(self, folder: Path) -> None:
         self._parent = str((folder / _path(WRAPPER)).parent)
 

@@ -1,4 +1,4 @@
-"""The gate: judge whether one commit's wrapper is slower than another's.
+"""The gate: judge whether one commit's wrapper is slower than another's. README.md is the manual.
 
 Three names are used everywhere in this room:
 
@@ -18,6 +18,4 @@ Three names are used everywhere in this room:
     history       a line for each gate, and what earlier lines say of the machine
 
 `dpbench init` writes first_settings, and the templates for CI in workflows/.
-
-README.md is the manual.
 """

@@ -1,12 +1,7 @@
 """Which benchmarks both commits have, and which head adds: base has nothing to hold against those.
 
 A benchmark of the settings is new if base lacks its factory or its wrapper, and head has both. The files say so, before
-anything runs:
-
-    my_project.bench:step    my_project/bench.py, or src/my_project/bench.py, binds the name `step`
-    mlp/tiny                 dpbench/parallel is there
-
-A benchmark of asv or pytest is listed and tried on both commits:
+anything runs. A benchmark of asv or pytest is listed and tried on both commits:
 
     on head      on base
     works        works       compared
@@ -17,7 +12,7 @@ A benchmark of asv or pytest is listed and tried on both commits:
     skipped      works       lost: the verdict is undecided, unless something is worse
     missing      works       lost
 
-Other skipped benchmarks are left out. The verdict counts what is left out.
+Other skipped benchmarks are left out.
 """
 
 import ast
@@ -50,10 +45,9 @@ _WITHOUT_WRAPPER = frozenset(
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """The benchmarks that both commits have, those that only head has, and notes.
+    """`lost` are the names of benchmarks that work on base, and that head skips or lacks.
 
-    `lost` are the names of benchmarks that work on base, and that head skips or lacks. `left_out` are those of others
-    that are not compared, and errors of files that head cannot import.
+    `left_out` are those of others that are not compared, and errors of files that head cannot import.
     """
 
     both: tuple[Benchmark, ...] = ()
@@ -63,7 +57,7 @@ class Benchmarks:
     left_out: tuple[str, ...] = ()
 
     def beside(self, other: "Benchmarks") -> "Benchmarks":
-        """Return these benchmarks and others. Those of one name are one, and so are equal notes."""
+        """Benchmarks of one name are one, and so are equal notes."""
         return Benchmarks(
             both=tuple({benchmark.name: benchmark for benchmark in (*self.both, *other.both)}.values()),
             new=tuple({benchmark.name: benchmark for benchmark in (*self.new, *other.new)}.values()),
@@ -74,10 +68,7 @@ class Benchmarks:
 
 
 def choose_benchmarks(prepared: Prepared, sides: Sides, progress: Progress) -> Benchmarks:
-    """Return the benchmarks of the settings, and those of asv and pytest that the settings mean.
-
-    Raises GateError if head lacks or breaks one.
-    """
+    """Raise GateError if head lacks or breaks one."""
     own = comparable(prepared.settings.benchmarks, sides.base, sides.head)
     if own.new:
         progress("counting one step of head's new benchmarks")
@@ -92,7 +83,7 @@ def choose_benchmarks(prepared: Prepared, sides: Sides, progress: Progress) -> B
 
 
 def comparable(benchmarks: Sequence[Benchmark], base: Path, head: Path) -> Benchmarks:
-    """Split the benchmarks of these two folders. Raises GateError if head lacks one."""
+    """Raise GateError if head lacks one."""
     lacking = {benchmark.name: _base_lacks(benchmark, base, head) for benchmark in benchmarks}
     return Benchmarks(
         both=tuple(benchmark for benchmark in benchmarks if lacking[benchmark.name] is None),
@@ -106,7 +97,7 @@ def comparable(benchmarks: Sequence[Benchmark], base: Path, head: Path) -> Bench
 
 
 def _base_lacks(benchmark: Benchmark, base: Path, head: Path) -> str | None:
-    """Say what only head has of the benchmark; None if both have it. Raises GateError if head lacks it."""
+    """What only head has of the benchmark; None if both have it. Raise GateError if head lacks it."""
     uses_wrapper = benchmark.variant.name not in _WITHOUT_WRAPPER
     if uses_wrapper and has_wrapper(head) and not has_wrapper(base):
         return WRAPPER.replace(".", "/")
@@ -126,7 +117,7 @@ def _base_lacks(benchmark: Benchmark, base: Path, head: Path) -> str | None:
 def _check_new(benchmarks: Sequence[Benchmark], sides: Sides) -> None:
     """Count one step of new benchmarks, so that they work when they are compared.
 
-    Raises GateError if head's step fails. A case that cannot be counted on simulated devices must count on CPU lanes.
+    Raise GateError if head's step fails. A case that cannot be counted on simulated devices must count on CPU lanes.
     """
     cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.head) and not has_wrapper(sides.base))
     try:
@@ -180,7 +171,7 @@ def _bound(statements: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
-    """Return the benchmarks of asv and pytest that the selections mean. Raises GateError."""
+    """Raise GateError."""
     jobs = [
         ListJob(suite=suite, text=text, pattern=selection.pattern, folder=str(folder))
         for folder in (sides.base, sides.head)
@@ -199,7 +190,7 @@ def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
 
 
 def choose(selection: Selection, base: Listing, head: Listing) -> Benchmarks:
-    """Return what one selection means. Raises GateError if head lacks it, or breaks it. Pure."""
+    """Raise GateError if head lacks or breaks what the selection means. Pure."""
     suite, text = selection.wanted
     on_base, on_head = ({listed.name: listed for listed in listing.meant} for listing in (base, head))
     if not on_head:
@@ -251,7 +242,7 @@ def _borrowed(selection: Selection, listed: Listed) -> BorrowedBenchmark:
 
 
 def _remark(head: Listed, base: Listed | None, *, is_named: bool) -> str | None:
-    """Return what is notable about a benchmark, or None. Raises GateError if the gate cannot judge without it."""
+    """None if nothing is notable. Raise GateError if the gate cannot judge without the benchmark."""
     if head.refused is not None:
         works_on_base = base is not None and base.refused is None
         if not head.is_skipped and (works_on_base or is_named):

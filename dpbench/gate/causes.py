@@ -1,10 +1,10 @@
-"""The code behind a worse counter, found by counting once more with details. Pure but for counting.
+"""The code behind a worse counter, by counting once more with details. Pure but for counting.
 
     counter   forward.operators   1,204 -> 1,205
     cause     aten.clone.default   0 -> 1   in DataParallel.forward at dpbench/parallel/module.py:170
 
-Details are matched by what was done and in which function of which file. Line numbers do not count: a line added
-above would change them all. They are shown, and the lines of text tell which of a function's lines are new.
+Details are matched by what was done and in which function of which file. Line numbers do not count: a line added above
+would change them all.
 """
 
 from collections import Counter, defaultdict
@@ -19,17 +19,15 @@ from dpbench.jobs.count import run_jobs
 from dpbench.records.count_record import Detail
 
 MOST_CAUSES = 5
-"""The causes that are named of one counter."""
 _MOST_LINES = 3
 
 _Key = tuple[str, str, str, str]
 
 
 def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], sides: Sides) -> tuple[Blame, ...]:
-    """Count the cases of worse counters once more, with details, and return a blame for each counter that has some.
+    """Count the cases of worse counters once more, with details; return a blame for each counter that has some.
 
-    `jobs` are by the names of their benchmarks. Without a worse counter nothing is counted. If a side cannot be counted
-    again, there is no blame.
+    `jobs` are by the names of their benchmarks. If a side cannot be counted again, there is no blame.
     """
     worse = [
         change
@@ -57,7 +55,7 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
 def blames_of(
     worse: Iterable[CounterChange], details: Mapping[str, tuple[Iterable[Detail], Iterable[Detail]]]
 ) -> tuple[Blame, ...]:
-    """Return a blame for each worse counter that has causes. `details` are base's and head's by benchmark. Pure."""
+    """`details` are base's and head's by benchmark. Pure."""
     blames = []
     for change in worse:
         if named := causes(change.counter.removesuffix(GROWTH), *details[change.benchmark]):
@@ -67,7 +65,7 @@ def blames_of(
 
 
 def causes(counter: str, olds: Iterable[Detail], news: Iterable[Detail]) -> list[Cause]:
-    """Return the code whose part of the counter differs: what grew, the most first, then what shrank."""
+    """What grew, the most first, then what shrank."""
     before, after = _by_key(counter, olds), _by_key(counter, news)
     matched = [_cause(before.get(key, []), after.get(key, [])) for key in before.keys() | after.keys()]
     changed = [cause for cause in matched if cause.base != cause.head]
@@ -84,7 +82,7 @@ def _by_key(counter: str, details: Iterable[Detail]) -> dict[_Key, list[Detail]]
 
 
 def _cause(olds: Sequence[Detail], news: Sequence[Detail]) -> Cause:
-    """Return the cause of two groups of details that match. One group may be empty."""
+    """The cause of two groups of details that match. One may be empty."""
     old, new = sum(detail.value for detail in olds), sum(detail.value for detail in news)
     shown = _changed_lines(olds, news) if new > old else _changed_lines(news, olds)
     first = shown[0]
@@ -101,7 +99,7 @@ def _cause(olds: Sequence[Detail], news: Sequence[Detail]) -> Cause:
 
 
 def _changed_lines(fewer: Sequence[Detail], more: Sequence[Detail]) -> Sequence[Detail]:
-    """Return the details of `more` whose lines have a greater part than in `fewer`; all if no line has, by line."""
+    """The details of `more` whose lines have a greater part than in `fewer`; all if no line has, by line."""
     before, after = _by_text(fewer), _by_text(more)
     grown = [detail for detail in more if after[detail.place.text] > before[detail.place.text]]
     return sorted(grown or more, key=lambda detail: detail.place.line)

@@ -43,15 +43,15 @@ _LEAST_PEAK_BYTES = 1 << 20
 """The tolerated change of peak memory: free memory that a fork inherits differs by some 100 KB."""
 
 Records = Mapping[str, CountRecord]
-"""The records of one commit by the names of their cases."""
+"""Records by the names of their cases."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """The changed counters, and the numbers of counted cases and of those that neither commit can count.
+    """`gap` says why no case on simulated devices was counted.
 
-    `gap` says why no case on simulated devices was counted. It is None if one was. `by_name` has all cases by their
-    names. `new` are the names of scripts that base does not have.
+    `uncounted` is the number of those that neither commit can count. `new` are the names of scripts that base does not
+    have.
     """
 
     changes: tuple[CounterChange, ...] = ()
@@ -64,7 +64,6 @@ class Counters:
     new: tuple[str, ...] = ()
 
     def beside(self, other: "Counters") -> "Counters":
-        """Return these counters and those of a script."""
         return replace(
             self,
             changes=self.changes + other.changes,
@@ -76,7 +75,7 @@ class Counters:
 
 
 def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Counters:
-    """Return what differs between base's and head's step of each case, and between their scripts. Raises GateError."""
+    """Compare the steps of each case, and the scripts. Raise GateError."""
     if 0 not in prepared.tiers:
         return Counters()
     progress("counting one step of base and of head")
@@ -97,10 +96,10 @@ def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progre
 def compare_counters(
     cases: Mapping[str, Case], sides: Sides, thresholds: Mapping[str, float], limit_s: float = LIMIT_S
 ) -> Counters:
-    """Compare the counts of these cases, by name.
+    """Borrowed benchmarks are counted again if they differ, head first.
 
-    Borrowed benchmarks are counted again if they differ, head first. `thresholds` are of the values that they track, by
-    case. `limit_s` is the time for each count. Raises GateError if one of them cannot be counted.
+    `thresholds` are of the values that they track, by case. `limit_s` is the time for each count. Raise GateError if
+    one of them cannot be counted.
     """
     olds, news = count_folders(cases, (sides.base, sides.head), sides.launch, limit_s)
     uncounted = _uncounted(olds, news, sides)
@@ -127,7 +126,7 @@ def compare_counters(
 def count_folders(
     cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher, limit_s: float = LIMIT_S
 ) -> list[Records]:
-    """Return for each folder's commit the records of these cases, all counted by one child. Raises GateError."""
+    """For each commit the records of these cases, all counted by one child. Raise GateError."""
     jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
     try:
         records = run_jobs(jobs, launch=launch, timeout_s=limit_s) if jobs else ()
@@ -138,7 +137,7 @@ def count_folders(
 
 
 def _uncounted(olds: Records, news: Records, sides: Sides) -> Records:
-    """Return the records of the cases that neither side can count. Raises GateError if one side alone cannot."""
+    """The records of the cases that neither side can count. Raise GateError if one side alone cannot."""
     uncounted = {}
     for name, old in olds.items():
         if old.outcome is news[name].outcome is Outcome.SKIPPED:
@@ -157,7 +156,7 @@ def _where(record: CountRecord, folder: Path) -> str:
 
 
 def gap_of(cases: Sequence[Case], uncounted: Sequence[CountRecord]) -> str | None:
-    """Say why no case on simulated devices was counted; None if one was, or if there was none to count. Pure."""
+    """None if a case on simulated devices was counted, or if there was none to count. Pure."""
     simulated = sum(_is_simulated(case) for case in cases)
     reasons = [record.reason for record in uncounted if _is_simulated(record.case)]
     if not simulated or len(reasons) < simulated:
@@ -170,7 +169,7 @@ def _is_simulated(case: Case) -> bool:
 
 
 def compare_records(olds: Records, news: Records) -> list[CounterChange]:
-    """Return the counters that differ, case by case, and those that grow faster. Pure.
+    """The counters that differ, case by case, and those that grow faster. Pure.
 
     Records that are not OK are left out. Cases that serve growth alone are compared by their growth.
     """
@@ -183,9 +182,9 @@ def compare_records(olds: Records, news: Records) -> list[CounterChange]:
 
 
 def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange]:
-    """Return the notable counters of one case that differ. Of a use that one side cannot do, that alone is compared.
+    """The notable counters of one case that differ; both records must be OK. Pure.
 
-    Both records must be OK. Pure.
+    Of a use that one side cannot do, that alone is compared.
     """
     assert old.counts is not None
     assert new.counts is not None
@@ -206,15 +205,12 @@ def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange
 
 
 def _absent_uses(counters: Mapping[str, int]) -> set[str]:
-    """Return the uses that a commit cannot do, each as the beginning of its counters' names."""
+    """The beginnings of the names of their counters."""
     return {name.removesuffix(ABSENT) for name, value in counters.items() if value and name.endswith(f".{ABSENT}")}
 
 
 def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
-    """Return each counter to which a doubling adds more in `news` than in `olds`, by over `GROWTH_SLACK`.
-
-    Cases that were not counted are left out.
-    """
+    """Each counter to which a doubling adds more in `news` than in `olds`, by over `GROWTH_SLACK`."""
     base, head = _by_case(olds), _by_case(news)
     changed = list[CounterChange]()
     for doubling in doublings():
@@ -241,7 +237,7 @@ def _growth_name(doubling: Doubling) -> str:
 
 
 def _jobs_by_benchmark(cases: Mapping[str, Case]) -> dict[str, CountJob]:
-    """Return the jobs of these cases, and those of growths: their larger cases."""
+    """A growth has the job of its larger case."""
     growths = {_growth_name(doubling): doubling.large for doubling in doublings()}
     counted = {name: case for name, case in growths.items() if case in cases.values()}
     return {name: job_of(case) for name, case in {**cases, **counted}.items()}
@@ -250,10 +246,10 @@ def _jobs_by_benchmark(cases: Mapping[str, Case]) -> dict[str, CountJob]:
 def settled(
     first: Sequence[CounterChange], second: Sequence[CounterChange], thresholds: Mapping[str, float]
 ) -> tuple[list[CounterChange], list[str], list[str]]:
-    """Return the changes that two counts of borrowed benchmarks share, notes on the others, and why none can be told.
+    """The changes that two counts of borrowed benchmarks share, notes on the others, and why none can be told.
 
     A counter must be the same again. A value must grow both times, or shrink both times, by more than its threshold.
-    That of base must be the same up to the threshold. Peak memory has a least threshold. Pure.
+    That of base must be the same up to the threshold. Pure.
     """
     kept, notes, gaps = list[CounterChange](), list[str](), list[str]()
     others = {(change.benchmark, change.counter): change for change in second}
@@ -279,9 +275,9 @@ def _is_slower_choice(change: CounterChange) -> bool:
 
 
 def _chooses_slower(cases: Mapping[str, Case], sides: Sides) -> bool:
-    """Count the choices of the default dispatch again. They rest on sleeps, which a busy machine makes longer.
+    """Whether each further count of head has more slower choices than any of base.
 
-    Return whether each further count of head has more slower choices than any of base.
+    They rest on sleeps, which a busy machine makes longer.
     """
     chosen = {name: case for name, case in cases.items() if case == choice_case()}
     records = count_folders(chosen, [sides.base, sides.head] * _CONFIRMATIONS, sides.launch)
@@ -294,7 +290,7 @@ def _slower_choices(records: Records) -> int:
 
 
 def compare_scripts(scripts: Sequence[ScriptBenchmark], sides: Sides, counters: Counters) -> Counters:
-    """Return these counters, and what the ranks of the scripts send. Raises GateError if one does not work on head."""
+    """Add what the ranks of the scripts send. Raise GateError if one does not work on head."""
     missing = [script for script in scripts if not (sides.head / script.script).is_file()]
     if missing:
         raise GateError(f"benchmark: script: {missing[0].script!r}: head has no such file; allowed: one that head has")
@@ -333,7 +329,7 @@ def _compare_script(name: str, base: ScriptRecord | None, head: ScriptRecord) ->
 def compare_communication(
     name: str, base: Communication, head: Communication
 ) -> tuple[tuple[CounterChange, ...], tuple[Blame, ...]]:
-    """Return the counters that differ, and the lines behind those that are worse. Pure."""
+    """The counters that differ, and the lines behind those that are worse. Pure."""
     olds, news = base.by_name(), head.by_name()
     changed = tuple(
         CounterChange(

@@ -23,8 +23,6 @@ _REDUCED = "dependencies.reduced_bytes"
 
 
 class Worse(StrEnum):
-    """When a counter that differs is worse."""
-
     MORE = "more"
     LESS_OF_REDUCED = "a smaller share of the reduced bytes"
     MORE_IN_ALL = "more, unless it moved here from another part of the step"
@@ -42,11 +40,10 @@ class Trade(StrEnum):
 
 @dataclass(frozen=True)
 class CounterKind:
-    """What holds for the counters whose names match.
+    """A change of at most `slack`, a share of base's count or a number, is no change.
 
-    A change of at most `slack`, a share of base's count or a number, is no change. `tolerance` says which growth of the
-    settings is tolerated. `grows` is whether its growth is compared when something doubles. `has_details` is whether
-    the lines of code behind it are known.
+    `tolerance` says which growth of the settings is tolerated. `grows` is whether its growth is compared when something
+    doubles. `has_details` is whether the lines of code behind it are known.
     """
 
     names: str
@@ -95,16 +92,13 @@ KINDS = (
 
 @cache
 def kind_of(counter: str) -> CounterKind:
-    """Return the kind of a counter, or of that whose growth it is."""
+    """The kind of a counter, or of that whose growth it is."""
     name = counter.removesuffix(GROWTH)
     return next((kind for kind in KINDS if re.fullmatch(kind.names, name)), CounterKind(".*"))
 
 
 def is_worse(counter: str, olds: Mapping[str, int], news: Mapping[str, int]) -> bool | None:
-    """Whether `news` is worse than `olds` in a counter that differs; None if that is unknown.
-
-    A missing counter counts as 0.
-    """
+    """None if that is unknown. A missing counter counts as 0."""
     worse, old, new = kind_of(counter).worse, olds.get(counter, 0), news.get(counter, 0)
     if worse is Worse.UNKNOWN:
         return None
@@ -125,7 +119,6 @@ def is_notable(counter: str, old: float, new: float) -> bool:
 
 
 def is_tolerated(counter: str, base: float, more: float, tolerances: Tolerances) -> bool:
-    """Whether a project tolerates that a worse counter grows from `base` by so much."""
     match kind_of(counter).tolerance:
         case "host":
             return tolerances.tolerated > 0 and more <= max(tolerances.tolerated * base, tolerances.calls)

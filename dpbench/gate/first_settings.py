@@ -4,8 +4,7 @@
     asv.conf.json                               a suite of asv, in the root or a folder of it
     def test_forward(benchmark)                 a test of pytest-benchmark
 
-Only files that git tracks count, because a gate takes its benchmarks from commits. They are parsed, and nothing is
-executed.
+Only files that git tracks count. They are parsed, and nothing is executed.
 """
 
 import ast
@@ -65,7 +64,7 @@ class FoundBenchmarks:
 
 
 def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
-    """Return what the files of the repository at `root` have. A file that cannot be read or parsed has nothing."""
+    """A file that cannot be read or parsed has nothing."""
     names = sorted(filter(str.isprintable, files))
     factories, tests = list[str](), list[str]()
     for name in names:
@@ -82,18 +81,17 @@ def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
     )
 
 
-def settings_text(found: FoundBenchmarks) -> str:
-    """Return a settings file that measures what was found, or examples in comments if nothing was. Pure."""
-    build = "" if found.is_installable else 'build = ""                          # pip cannot install this repository\n'
+def settings_text(own: FoundBenchmarks) -> str:
+    """Examples in comments if there are no benchmarks. Pure."""
+    build = "" if own.is_installable else 'build = ""                          # pip cannot install this repository\n'
     tables = [
-        _FACTORY.format(name=_quoted(name), factory=_quoted(factory))
-        for name, factory in _named(found.factories).items()
+        _FACTORY.format(name=_quoted(name), factory=_quoted(factory)) for name, factory in _named(own.factories).items()
     ]
-    if found.has_asv:
+    if own.has_asv:
         tables.append(_BORROWED.format(suite="asv", text='"."', meaning="a regular expression"))
-    for test in found.tests:
+    for test in own.tests:
         tables.append(_BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file"))
-    minutes = min(_MOST_MINUTES, 4 + len(found.factories) + _OF_A_FILE * (len(found.tests) + found.has_asv))
+    minutes = min(_MOST_MINUTES, 4 + len(own.factories) + _OF_A_FILE * (len(own.tests) + own.has_asv))
     return _HEAD.format(build=build, minutes=max(5, minutes)) + ("".join(tables) or _NOTHING)
 
 
@@ -107,7 +105,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _module(name: str) -> str | None:
-    """Return the module of a file, as a gate imports it from the root or src, or None if it has no such name."""
+    """The module of a file, as a gate imports it from the root or src, or None if it has no such name."""
     parts = list(PurePosixPath(name).with_suffix("").parts)
     parts = parts[1:] if parts[0] == "src" else parts
     parts = parts[:-1] if parts[-1:] == ["__init__"] else parts
@@ -160,7 +158,7 @@ def _has_build(path: Path) -> bool:
 
 
 def _named(factories: Iterable[str]) -> dict[str, str]:
-    """Return the factories by the names of their benchmarks, which are distinct."""
+    """Factories by the names of their benchmarks, which are distinct."""
     named: dict[str, str] = {}
     for number, factory in enumerate(factories, start=1):
         name = re.sub("[^a-z0-9]+", "_", factory.lower()).strip("_") or "step"

@@ -5,7 +5,7 @@
     results/**/*.jsonl, other runs ──> Record ──┘       ──> Drift: a step up that has lasted
     results/gate/self-test-*.json ──> SelfTest ─────> the gates that called equal code slower
 
-`benchmarks/gate_self_test.py` writes a self-test. The gate reads the fields of `SelfTest`; the file has more.
+`benchmarks/gate_self_test.py` writes a self-test, with more fields than `SelfTest` reads.
 
 SCHEMA history
     1  first.
@@ -40,7 +40,7 @@ _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
 OTHER_THRESHOLD = 0.1
-"""The threshold of series from other runs: a few rounds each, new processes, all cores."""
+"""For series from other runs: a few rounds each, new processes, all cores."""
 EQUAL = "equal"
 """The condition of a self-test in which head is base and nothing else runs."""
 
@@ -49,11 +49,11 @@ _TimesByCommit = dict[str, list[float]]
 
 
 class HistoryFileError(GateError):
-    """The history cannot be read or written. One line that names the file and the reason."""
+    pass
 
 
 class StepTimes(Frozen):
-    """The step times of one benchmark in one gate, as medians over rounds. `ratio` is head's time over base's.
+    """The step times of one benchmark in one gate, as medians over rounds.
 
     `case` is the id of the benchmark's case, because a settings file may give the name to another case later.
     `twin_alarmed` is whether the rule would have called base's twin slower than base; None if the twin was not judged.
@@ -84,15 +84,13 @@ class HistoryLine(Frozen):
 
 @dataclass(frozen=True)
 class History:
-    """The lines in the order of writing, and a warning for a torn line."""
-
     lines: tuple[HistoryLine, ...]
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Point:
-    """One commit: its date in seconds since 1970, and the median of its step times in seconds."""
+    """`date` is in seconds since 1970."""
 
     commit: str
     date_s: float
@@ -105,7 +103,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One benchmark on one machine, oldest commit first. A record's benchmark is its case's id."""
+    """Oldest commit first. A record's benchmark is its case's id."""
 
     benchmark: str
     points: tuple[Point, ...]
@@ -119,13 +117,12 @@ def machine_of(environment: Environment) -> Environment:
 def append_gate(
     results: Path, judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]
 ) -> None:
-    """Append the line of a gate that took times; see `append_history`. The mappings are by benchmark name."""
+    """The gate took times. The mappings are by benchmark name."""
     if judgement.environment is not None:
         append_history(history_path(results), history_line(judgement, case_ids, twin_alarmed))
 
 
 def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]) -> HistoryLine:
-    """The history's line of a gate with times."""
     assert judgement.base.commit is not None
     assert judgement.environment is not None
     return HistoryLine(
@@ -151,19 +148,17 @@ def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed
 
 
 def to_line(line: HistoryLine) -> bytes:
-    """The JSON of a line, with a newline at its end."""
     return line.model_dump_json(by_alias=True).encode() + b"\n"
 
 
 def history_path(results: Path) -> Path:
-    """Where a results folder keeps the history."""
     return results / _GATE / "history.jsonl"
 
 
 def append_history(path: Path, line: HistoryLine) -> None:
-    """Write and sync one line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
+    """Sync the line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
 
-    Raises HistoryFileError if that fails; the file then stays as it was.
+    Raise HistoryFileError if that fails; the file then stays as it was.
     """
     try:
         append_once(path, to_line(line), "a line", _PATIENCE_S)
@@ -172,7 +167,7 @@ def append_history(path: Path, line: HistoryLine) -> None:
 
 
 def check_appendable(path: Path) -> None:
-    """Raise HistoryFileError if `append_history` would fail. A file that another gate writes now is fine."""
+    """Raise HistoryFileError if `append_history` would fail."""
     if os.path.lexists(path):
         try:
             os.close(open_locked(path))
@@ -188,7 +183,7 @@ def check_appendable(path: Path) -> None:
 def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
     """Return all lines; none if there is no file. A torn line at the end is dropped with a warning.
 
-    Raises HistoryFileError, with its number for a bad line. Or bad lines are left out, with one warning.
+    Raise HistoryFileError, with its number for a bad line. Or bad lines are left out, with one warning.
     """
     try:
         with open_input(path) as file:
@@ -212,7 +207,7 @@ def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
 
 
 def parse_history_line(place: str, text: bytes) -> HistoryLine:
-    """Return the gate of a line. Raise HistoryFileError, whose text begins with `place`."""
+    """Raise HistoryFileError, whose text begins with `place`."""
     try:
         fields: Any = from_json(text)
     except ValueError as error:
@@ -229,7 +224,7 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """Return the records of all other runs in the folder, and a note for each unreadable file.
+    """The records of all other runs in the folder, and a note for each unreadable file.
 
     Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
     """
@@ -252,10 +247,9 @@ def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
 def series_of(
     lines: Sequence[HistoryLine], records: Iterable[Record], dates: Mapping[str, float], environment: Environment
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """Return the series of this machine, and a note on the commits without a date. Pure.
+    """The series of this machine, and a note on the commits without a date. Pure.
 
-    Commits of one second stay in the order of measurement. If a benchmark's case changed, its series has only the new
-    case.
+    If a benchmark's case changed, its series has only the new case.
     """
     machine = machine_of(environment)
     of_gates = _of_lines([line for line in lines if machine_of(line.environment) == machine])
@@ -266,7 +260,7 @@ def series_of(
 
 
 def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
-    """Step times by benchmark and commit, for each benchmark's last case only."""
+    """Times by commit, of each benchmark's last case only."""
     last_case = {times.name: times.case for line in lines for times in line.benchmarks}
     measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for line in lines:
@@ -279,7 +273,7 @@ def _of_lines(lines: Sequence[HistoryLine]) -> dict[str, _TimesByCommit]:
 
 
 def _of_records(records: Iterable[Record], machine: Environment) -> dict[str, _TimesByCommit]:
-    """Median step times of rounds by case and commit. A record that is there twice counts once."""
+    """Median step times of rounds. A record that is there twice counts once."""
     measured: dict[str, _TimesByCommit] = defaultdict(lambda: defaultdict(list))
     for record in {(record.run, *record.key): record for record in records}.values():
         if (commit := _commit_of(record, machine)) is not None:
@@ -311,10 +305,9 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
 
 
 def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
-    """Return the lasting steps up of each series by more than its threshold, oldest first. Pure.
+    """The lasting steps up of each series by more than its threshold, oldest first. Raise GateError without asv. Pure.
 
-    A series without a threshold has `OTHER_THRESHOLD`. `before_s` is the level before the step, and `after_s` that
-    before the next one, or the present one. Short series are skipped. Raises GateError without asv.
+    `before_s` is the level before the step, and `after_s` that before the next one, or the present one.
     """
     return tuple(
         Drift(
@@ -337,30 +330,22 @@ class _Part(Frozen):
 
 
 class _Drawn(_Part):
-    """Gates that were drawn from recorded rounds, by verdict."""
-
     slower: _Count
     undecided: _Count
     passed: _Count
 
 
 class _Spread(_Part):
-    """The recorded rounds of one benchmark."""
-
     rounds: int
 
 
 class _Condition(_Part):
-    """The gates and rounds of one condition."""
-
     condition: str
     spreads: tuple[_Spread, ...]
     drawn: _Drawn
 
 
 class SelfTest(_Part):
-    """The result of a self-test. `began` is the time of its first trial."""
-
     tested: tuple[_Condition, ...]
     began: str
     environment: Environment
@@ -383,7 +368,7 @@ class SelfTest(_Part):
 
 
 def read_self_tests(results: Path) -> tuple[SelfTest, ...]:
-    """Return the results of all self-tests. Raises GateError for an unreadable one."""
+    """Raise GateError for an unreadable one."""
     return tuple(map(_read_self_test, sorted((results / _GATE).glob("self-test-*.json"))))
 
 
@@ -398,10 +383,7 @@ def _read_self_test(path: Path) -> SelfTest:
 def measured_false_alarms(
     self_tests: Iterable[SelfTest], lines: Sequence[HistoryLine], environment: Environment | None
 ) -> FalseAlarms | None:
-    """Return the false alarms of a self-test on such a machine, else those of its twins in the history's `lines`.
-
-    None if nothing was measured on such a machine. Pure.
-    """
+    """Those of a self-test on such a machine, else those of its twins in the history's `lines`, else None. Pure."""
     if environment is None:
         return None
     for self_test in self_tests:
@@ -416,7 +398,7 @@ def _kind(environment: Environment) -> Environment:
 
 
 def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment) -> FalseAlarms | None:
-    """Count the twins that were called slower on this machine. None if no twin was judged.
+    """None if no twin was judged on this machine.
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """

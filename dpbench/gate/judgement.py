@@ -10,16 +10,13 @@ from dpbench.records.record import Environment
 from dpbench.text.validated import Frozen
 
 Share = Annotated[float, Field(allow_inf_nan=False)]
-"""A finite number. As a share, 0.05 is 5 %."""
+"""As a share, 0.05 is 5 %."""
 Quantity = Literal["median", "mean", "later"]
-"""What of the steps is compared, as gate/rounds.py defines it."""
+"""gate/rounds.py defines them."""
 
 
 class Verdict(StrEnum):
-    """The answer to "is head slower than base?".
-
-    FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure.
-    """
+    """FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure."""
 
     PASS = "pass"  # noqa: S105
     FASTER = "faster"
@@ -47,7 +44,7 @@ class Revision(Frozen):
 
 
 class Accepted(Frozen):
-    """A regression by `revision` that the project accepts until `expires`. `benchmark` is a name or a pattern."""
+    """`benchmark` is a name or a pattern."""
 
     benchmark: str
     revision: str
@@ -78,8 +75,7 @@ class CounterChange(Frozen):
     """A counter of one case, or a value that a borrowed benchmark tracks, that differs between base and head.
 
     `base` or `head` is None if that commit does not have the counter. `is_worse` is None if the counter has no better
-    direction. A worse counter is `tolerated` if it grew by at most what the settings say. `traded_for` names the
-    benchmarks whose measured times outvote it.
+    direction. `traded_for` names the benchmarks whose measured times outvote it.
     """
 
     benchmark: str
@@ -93,12 +89,11 @@ class CounterChange(Frozen):
 
     @property
     def more(self) -> float:
-        """Head's count minus base's. A missing counter counts as 0."""
+        """A missing counter counts as 0."""
         return (self.head or 0) - (self.base or 0)
 
     @property
     def state(self) -> State:
-        """What became of the change."""
         if self.accepted is not None:
             return State.ACCEPTED
         if self.traded_for is not None:
@@ -111,8 +106,8 @@ class CounterChange(Frozen):
 class Cause(Frozen):
     """Code that changed a counter, and its parts of the counter on both sides.
 
-    `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. It was
-    done by `function` in these `lines` of `file`: head's, or base's if head has none. `text` is the first such line.
+    `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. `lines`
+    are head's, or base's if head has none. `text` is the first such line.
     """
 
     what: str
@@ -125,10 +120,7 @@ class Cause(Frozen):
 
 
 class Blame(Frozen):
-    """The code that made a counter worse: the largest causes, and how many `more` there are.
-
-    Counters that are known as a whole only, such as peak memory, have no blame.
-    """
+    """The code that made a counter worse: the largest causes, and how many `more` there are."""
 
     benchmark: str
     counter: str
@@ -139,12 +131,9 @@ class Blame(Frozen):
 class TimeJudgement(Frozen):
     """The verdict on one benchmark of tier 1, with the measured times, which are medians over rounds.
 
-    `ratio` is that of median blocks, `mean` that of the means of all steps. `later` is how much more head's steps grow
-    from the first to the last quarter of a round. The last two are None for start-ups. The verdict rests on one of the
-    three: `quantity`. `twin` is the ratio of base's twin to base in the same rounds.
-
-    `threshold` is the tolerated growth, and `detectable` the smallest one that is called slower nine times in ten with
-    this noise. Both are shares. `looks` counts the interim analyses of these rounds.
+    `ratio`, `mean` and `later` are as in gate/rounds.py; the last two are None for start-ups. The verdict rests on
+    `quantity`, one of the three. `twin` is the ratio of base's twin to base in the same rounds. `threshold` is the
+    tolerated growth, and `detectable` the smallest one that is called slower nine times in ten with this noise.
     """
 
     benchmark: str
@@ -166,13 +155,11 @@ class TimeJudgement(Frozen):
 
     @property
     def decisive(self) -> TimeRatio | None:
-        """The ratio on which the verdict rests; None if nothing was measured."""
+        """None if nothing was measured."""
         return {"median": self.ratio, "mean": self.mean, "later": self.later}[self.quantity]
 
 
 class Drift(Frozen):
-    """A lasting step up in a benchmark's history of step times, which no single gate saw."""
-
     benchmark: str
     before_s: Share
     after_s: Share
@@ -183,7 +170,7 @@ class Drift(Frozen):
 
 
 class FalseAlarms(Frozen):
-    """How often equal code was called slower on this machine, with the upper end of the share's 95 % interval.
+    """How often equal code was called slower on this machine. `upper` is the upper end of the share's 95 % interval.
 
     `gates` says what was counted: resampled gates of a self-test, or the twins of earlier gates.
     """
@@ -195,10 +182,10 @@ class FalseAlarms(Frozen):
 
 
 class Judgement(Frozen):
-    """The whole result of one gate. `why` is one line, and so is each of `notes`, which change no verdict.
+    """`why` is one line, and so is each of `notes`, which change no verdict.
 
-    `alarm_rate` is the false-alarm rate of a whole suite that the decision rule allows by design, and `false_alarms`
-    the measured one. `uncounted_cases` are those of tier 0 that neither commit can count.
+    `alarm_rate` is what the decision rule allows a whole suite by design, and `false_alarms` what was measured.
+    `uncounted_cases` are those of tier 0 that neither commit can count.
     """
 
     verdict: Verdict

@@ -29,11 +29,10 @@ _PER_RANK = "has a process for each device, but a gate runs one for each side; a
 
 @dataclass(frozen=True)
 class GateRequest:
-    """The options of the command line. `head` is None for the working tree.
+    """`head` is None for the working tree, `budget_s` for the settings' own.
 
-    Unless `base_exact` is set, head is compared with the merge base of `base` and head. If there are `borrowed`
-    benchmarks, they replace those of the settings. `budget_s` is None for the settings' own. On a machine that stays
-    busy for `wait_s`, no times are taken unless they are taken anyway.
+    If there are `borrowed` benchmarks, they replace those of the settings. On a machine that stays busy for `wait_s`,
+    no times are taken unless they are taken anyway.
     """
 
     base: str
@@ -50,10 +49,9 @@ class GateRequest:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The checked request.
+    """`tiers` are those that this machine can take now, and `too_busy` says why times are not among them.
 
-    `tiers` are those that this machine can take now, and `too_busy` says why times are not among them. `commits` are
-    the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
+    `commits` are the full hashes of the commits that head has and base has not. `lanes` are the machine's own.
     """
 
     started_at: str
@@ -74,10 +72,7 @@ class Prepared:
 
 
 def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
-    """Check a request and look up its parts. Wait for a quiet machine for as long as the request allows.
-
-    Raises GateError, SettingsError, HistoryFileError or ChildError if it cannot be carried out.
-    """
+    """Raise GateError, SettingsError, HistoryFileError or ChildError if the request cannot be carried out."""
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
     head = _head(repository, request)
@@ -115,10 +110,10 @@ def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepa
 def timed_settings(
     repository: Repository, path: Path | None, launch: Launcher, borrowed: tuple[Selection, ...] = ()
 ) -> tuple[tuple[str, ...], Settings]:
-    """Return the machine's own lanes, and settings whose benchmarks this machine can time.
+    """The machine's own lanes, and settings whose benchmarks this machine can time.
 
-    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's.
-    Raises GateError, SettingsError or ChildError.
+    If all benchmarks are borrowed or scripts, torch need not work, and the lanes are not the machine's. Raise
+    GateError, SettingsError or ChildError.
     """
     settings = read_settings(repository.root, path, _UNTIMED_LANES, borrowed)
     if (settings.borrowed or settings.scripts) and not settings.benchmarks:
@@ -171,7 +166,6 @@ def _uncommitted_changes(repository: Repository, request: GateRequest) -> tuple[
 
 
 def fence_notes() -> tuple[str, ...]:
-    """Return a note if this kernel cannot fence the measured code."""
     if landlock_version():
         return ()
     return (
@@ -180,7 +174,7 @@ def fence_notes() -> tuple[str, ...]:
 
 
 def _possible_tiers(request: GateRequest, progress: Progress) -> tuple[tuple[int, ...], str | None]:
-    """Return the request's tiers, without 1 if the machine stays too busy for times, and then why.
+    """The request's tiers, without 1 if the machine stays too busy for times, and then why.
 
     Times that were asked for by name are taken on any machine.
     """

@@ -34,12 +34,12 @@ _SETTINGS = (
     *("-c", "core.sparseCheckout=false"),
     *("-c", "core.splitIndex=false"),  # its shared part would lie in the user's repository
 )
-"""What makes git print the same, and write whole commits, whatever the user's settings are."""
+"""Then git prints the same, and writes whole commits, whatever the user's settings are."""
 _ALLOWED = "what `git rev-parse` knows as a commit, such as main, HEAD~1, v1.2 or a hash"
 
 
 class Repository:
-    """The git repository that contains `folder`. Raises GateError if there is none."""
+    """The git repository that contains `folder`. Raise GateError if there is none."""
 
     def __init__(self, folder: Path) -> None:
         words, what = ("rev-parse", "--show-toplevel", "--absolute-git-dir"), f"{str(folder)!r} is in no git repository"
@@ -47,10 +47,7 @@ class Repository:
         self.root, self._where = Path(root), _where(root, directory)
 
     def resolve(self, option: str, revision: str) -> Revision:
-        """Find the commit that `revision` names.
-
-        Raises GateError, which names the command-line `option`.
-        """
+        """Raise GateError, which names the command-line `option`, if `revision` names no commit."""
         asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
         if revision.startswith("-") or "\0" in revision:
             raise GateError(asked)
@@ -61,10 +58,7 @@ class Repository:
         return Revision(asked=revision, commit=commit, subject=subject)
 
     def merge_base(self, base: Revision, head: str) -> Revision:
-        """Return the last common commit of `base` and `head`, or `base` itself if head has all of its commits.
-
-        Raises GateError if they have none.
-        """
+        """The last common commit, or `base` itself if head has all of its commits. Raise GateError if there is none."""
         why = f"--base: {base.asked!r} has no common commit with {head[:10]}"
         commit = self._git("merge-base", str(base.commit), head, what=f"{why}; allowed: --base-exact, or a full clone")
         if commit == base.commit:
@@ -73,7 +67,7 @@ class Repository:
         return Revision(asked=base.asked, commit=commit, subject=subject, tip=base.commit)
 
     def changed_files(self, besides: Path) -> list[str]:
-        """Return files that differ from HEAD or are untracked.
+        """Files that differ from HEAD or are untracked.
 
         Ignored files, those in `besides`, and untracked results of earlier gates are left out.
         """
@@ -87,15 +81,14 @@ class Repository:
         ]
 
     def tracked_files(self) -> list[str]:
-        """Return the files that git tracks, by their paths from the root."""
         return self._git("ls-files", "-z", "--cached", what="git ls-files failed").split("\0")
 
     def commits_between(self, base: str, head: str) -> frozenset[str]:
-        """Return the full hashes of the commits that head has and base has not."""
+        """The full hashes of commits that head has and base has not."""
         return frozenset(self._git("rev-list", f"{base}..{head}", what="git rev-list failed").split())
 
     def dates(self) -> dict[str, float]:
-        """Return the date of each commit of HEAD and all branches, in seconds since 1970."""
+        """The date of each commit of HEAD and all branches, in seconds since 1970."""
         listed = self._git("log", "--all", "HEAD", "--format=%H %ct", what="git log failed")
         return {line.split()[0]: float(line.split()[1]) for line in listed.splitlines()}
 
@@ -151,7 +144,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
 
 
 def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
-    """Write a commit of the repository `where` into `folder` as a checkout has it. No hook of git runs."""
+    """Write the commit as a checkout has it. No hook of git runs."""
     _make_repository(where, commit, folder)
     tree, what = ("-C", str(folder), "--work-tree", str(folder)), f"{str(folder)!r}: {commit[:10]} cannot be written"
     words = ("read-tree", "--reset", "-u", "--no-recurse-submodules", commit)
@@ -165,13 +158,13 @@ def _check_out(where: Sequence[str], commit: str, folder: Path) -> None:
 
 
 def _submodules(entries: str) -> dict[str, str]:
-    """Return the commits of submodules by their paths, from what ls-tree or ls-files prints with -z. Pure."""
+    """The commits of submodules by their paths, from what ls-tree or ls-files prints with -z. Pure."""
     links = [entry.partition("\t") for entry in entries.split("\0") if entry.startswith(_SUBMODULE)]
     return {path: next(word for word in words.split() if _HASH.fullmatch(word)) for words, _, path in links}
 
 
 def _module(where: Sequence[str], commit: str, path: str) -> Path | None:
-    """Return the git directory of a commit's submodule in this repository; None if it was never initialised here."""
+    """The git directory of a commit's submodule in this repository; None if it was never initialised here."""
     named = ("config", "-z", "--blob", f"{commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
     with suppress(GateError):  # the commit has no .gitmodules, or no such path in it
         for entry in _run_git(where, *named, what="").split("\0"):
@@ -186,8 +179,7 @@ def _module(where: Sequence[str], commit: str, path: str) -> Path | None:
 def _make_repository(where: Sequence[str], commit: str, folder: Path) -> None:
     """Make `folder` with a `.git` that has the commit as HEAD, all branches and tags, and borrows all objects.
 
-    Tools that read a version or the list of files find what a checkout has. It is a folder of the gate's own: only its
-    list of alternates names the user's repository.
+    So tools that read a version or the list of files see what a checkout has.
     """
     what = f"{commit[:10]}: no repository can be made in {str(folder)!r}"
     kind = "sha256" if len(commit) == _SHA256_DIGITS else "sha1"
@@ -203,17 +195,17 @@ def _make_repository(where: Sequence[str], commit: str, folder: Path) -> None:
 
 
 def _git_path(where: Sequence[str], name: str) -> Path:
-    """Return the path of a part of a repository. git prints it relative to the folder of ``-C``."""
+    """The path that git prints is relative to the folder of ``-C``."""
     printed = _run_git(where, "rev-parse", "--git-path", name, what=f"{name}: not found")
     return Path(where[1], printed).resolve()
 
 
 @contextmanager
 def gate_folder() -> Iterator[Path]:
-    """Make a temporary folder for this gate's commits, and remove it at the end.
+    """Make a temporary folder for this gate's commits, and remove it at the end. Raise GateError.
 
-    Folders that killed gates left are removed first. A gate locks its folder while it lives. Gates in other containers
-    that share the temporary directory see the lock too. Raises GateError.
+    A gate locks its folder while it lives, also for gates in other containers that share the temporary directory.
+    Unlocked folders, of killed gates, are removed first.
     """
     try:
         place = Path(tempfile.gettempdir())
@@ -234,7 +226,7 @@ def gate_folder() -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. Raises OSError if another process holds it."""
+    """Raise OSError if another process holds the lock."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +244,7 @@ def _reporting_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def _is_gates_own(file: Path) -> bool:
-    """Whether the file is a comment or a JUnit file that a gate wrote."""
+    """Whether the file is a comment or a JUnit file."""
     try:
         if not file.is_file():  # opening a pipe would wait
             return False

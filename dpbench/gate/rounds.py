@@ -5,15 +5,13 @@ A new child process times base, its twin and head in blocks. Blocks become contr
     head   log head - (log base + log twin) / 2     its variance is 3/4 of that of log head - log base
     twin   log twin - log base                      the noise of this machine, in the same minutes
 
-Head is compared with base and its twin together, because two processes of base make a steadier reference than one. Of
-each side's steps three quantities are compared:
+Of each side's steps three quantities are compared:
 
     median   of the blocks                     block by block between neighbours in time: a slower minute cancels
     mean     of all steps of the round         it sees what is costly in few steps, such as a garbage collection
     later    of the last quarter of blocks     over the first quarter: it sees what costs more with every step
 
-A round gives one number of each for each benchmark. Processes differ more than the blocks of one process, so rounds are
-the sample.
+Processes differ more than the blocks of one process, so rounds are the sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,8 +52,7 @@ BLOCK_S = 0.005
 """Seconds of one block.
 
 A block is compared with those beside it, and neighbours change the speed of a shared core within a hundredth of a
-second. So blocks are short. `results/gate/figures.md` compares rounds. Each block refills the caches, for all sides
-alike.
+second. So blocks are short. `results/gate/figures.md` compares rounds.
 """
 FORKS = 5
 """Forks of each side in a start-up."""
@@ -76,10 +73,10 @@ class Contrast(Frozen):
 
 
 class RoundRatio(Frozen):
-    """One benchmark in one round: contrasts, as logarithms, and step times in seconds.
+    """Contrasts are logarithms. `contrast` and `twin` are those of the median block.
 
-    `contrast` and `twin` are those of the median block. `mean` and `later` are None if the round has too few blocks.
-    `base_s` is the median over the blocks of base and its twin, `head_s` that over the blocks of head.
+    `mean` and `later` are None if the round has too few blocks. `base_s` is the median over the blocks of base and its
+    twin, `head_s` that over the blocks of head.
     """
 
     contrast: Finite
@@ -97,7 +94,7 @@ class RoundRatio(Frozen):
 
 @dataclass(frozen=True)
 class SuiteRound:
-    """One round of each benchmark, by name, the machine that measured it, and notes, by benchmark too."""
+    """`ratios` and `notes` are by benchmark."""
 
     ratios: dict[str, RoundRatio]
     environment: Environment | None = None
@@ -105,10 +102,9 @@ class SuiteRound:
 
 
 def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes: tuple[str, ...]) -> SuiteRound:
-    """Measure round `number` of these benchmarks.
+    """`lanes` are for benchmarks that leave their devices to the machine.
 
-    `lanes` are for the benchmarks that leave their devices to the machine. Raises GateError, with the side and the
-    reason, if a benchmark fails.
+    Raise GateError, with the side and the reason, if a benchmark fails.
     """
     usable = sorted(psutil.Process().cpu_affinity())
     quietest = (quietest_core(usable),)
@@ -141,7 +137,6 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
 
 
 def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
-    """Return one job for all benchmarks of one start-up."""
     shared: dict[str, StartUpJob] = {}
     for job in jobs:
         start_up = job.model_dump_json(exclude={"benchmarks"})
@@ -151,7 +146,7 @@ def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
 
 
 def quietest_core(usable: Sequence[int]) -> int:
-    """Return the usable core that was least busy in a fifth of a second."""
+    """The core that was least busy in a fifth of a second."""
     busy = psutil.cpu_percent(_CPU_SAMPLE_S, percpu=True)
     return min(usable, key=lambda core: busy[core])
 

@@ -16,9 +16,9 @@ from dpbench.gate.verdict import judge_all
 
 
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:
-    """Judge head against base, and append a line to the history if times were measured.
+    """Append a line to the history if times were measured.
 
-    Raises GateError if the gate cannot judge; then no temporary file and no line of history is left.
+    Raise GateError if the gate cannot judge; then no temporary file and no line of history is left.
     """
     try:
         prepared = prepare(request, launch, progress)
@@ -34,7 +34,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
 
 
 def broken_judgement(request: GateRequest, why: str) -> Judgement:
-    """Return the judgement that stands for a gate that raised GateError."""
+    """The judgement on a gate that raised GateError."""
     return Judgement(
         verdict=Verdict.BROKEN,
         why=why,

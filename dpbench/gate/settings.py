@@ -1,6 +1,6 @@
 """What a gate measures and tolerates: its defaults, and a project's own in a TOML file. README.md has its keys.
 
-A pyproject.toml has the same keys in its table `[tool.dpbench.gate]`. The key of a [[benchmark]] table says its kind:
+The key of a [[benchmark]] table says its kind:
 
     workload          a step, or a part of a start-up          Benchmark
     asv, pytest       benchmarks that exist already            Selection, which means a `BorrowedBenchmark` or several
@@ -34,7 +34,7 @@ from dpbench.text.validated import Frozen, explain, nearest, one_of
 Model = TypeVar("Model", bound=BaseModel)
 
 SETTINGS = Path("benchmarks/gate.toml")
-"""The settings file, in the working tree, if the request names none. Without it, pyproject.toml may have settings."""
+"""In the working tree, if the request names none. Without it, pyproject.toml may have settings."""
 DEFAULT_BUILD = "pip install --no-deps --target {folder} ."
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
@@ -44,21 +44,18 @@ _BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
 class SettingsError(GateError, ValueError):
-    """A settings file is wrong: the file, the key, its value and what is allowed."""
+    pass
 
 
 class Cores(StrEnum):
-    """The cores of a step: one for all its lanes, with the least spread of times, or all."""
+    """One for all lanes of a step, with the least spread of times, or all."""
 
     ONE = "one"
     ALL = "all"
 
 
 def parse_share(value: object) -> float:
-    """Return a share from ``3%`` or 0.03, above 0 and at most 10.
-
-    Raises ValueError for anything else.
-    """
+    """Return a share from ``3%`` or 0.03, above 0 and at most 10. Raise ValueError for anything else."""
     share: object = value
     if isinstance(value, str):
         match = _PERCENT.fullmatch(value.strip())
@@ -89,8 +86,8 @@ Tolerance = Annotated[float, BeforeValidator(_tolerance), Field(le=0.5)]
 class Benchmark(Frozen):
     """A step, or a part of a start-up, whose times are compared.
 
-    `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the
-    time, as a share.
+    `batch` is global. `devices` is None for the machine's own lanes. `threshold` is the tolerated growth of the time,
+    as a share.
     """
 
     name: str = Field(pattern="^[a-z0-9_]+$", description="text of a to z, 0 to 9 and _")
@@ -107,12 +104,12 @@ class Benchmark(Frozen):
     threshold: Share = Field(description=_SHARE)
 
     def series(self, cores: int, default_lanes: tuple[str, ...]) -> str:
-        """Return what the history compares this benchmark by: the case's id, and what is timed if it is no step."""
+        """What the history compares this benchmark by: the case's id, and what is timed if it is no step."""
         case = self.case(cores, default_lanes).id
         return case if self.timed is Timed.STEP else f"{case} {self.timed}"
 
     def case(self, cores: int, default_lanes: tuple[str, ...]) -> Case:
-        """Return the case to measure on a machine with `cores` usable cores."""
+        """The case to measure on a machine with `cores` usable cores."""
         return Case(
             variant=self.variant,
             workload=self.workload,
@@ -139,7 +136,6 @@ class Selection(Frozen):
 
     @property
     def wanted(self) -> tuple[str, str]:
-        """The suite, and the text that names benchmarks in it."""
         return ("asv", self.asv) if self.asv is not None else ("pytest", str(self.pytest))
 
 
@@ -150,7 +146,7 @@ def _script(value: object) -> str:
 
 
 class ScriptBenchmark(Frozen):
-    """A script whose collectives are counted on both sides. Its path is relative to the commit's folder."""
+    """Its path is relative to the commit's folder."""
 
     script: Annotated[str, BeforeValidator(_script)] = Field(
         description="text: the path of a file in the repository that ends with .py"
@@ -163,15 +159,12 @@ class ScriptBenchmark(Frozen):
 
     @property
     def name(self) -> str:
-        """What the judgement and an accepted regression call it, such as ``train.py --tiny``."""
+        """A name such as ``train.py --tiny``."""
         return " ".join([self.script, *self.args])
 
 
 class BorrowedBenchmark(Benchmark):
-    """A benchmark of a suite, by its name there. `is_value` is whether it gives a value and no time.
-
-    `limit_s` is the time that a process of it has for a count or for a round.
-    """
+    """By its name in the suite. `limit_s` is for a process that counts it or takes a round."""
 
     name: str
     workload: str
@@ -184,12 +177,10 @@ class BorrowedBenchmark(Benchmark):
 
 
 def is_value(benchmark: Benchmark) -> bool:
-    """Whether the benchmark gives a value and no time."""
     return isinstance(benchmark, BorrowedBenchmark) and benchmark.is_value
 
 
 def limit_s(benchmark: Benchmark) -> float:
-    """Return the time that a process of the benchmark has, in seconds."""
     return benchmark.limit_s if isinstance(benchmark, BorrowedBenchmark) else LIMIT_S
 
 
@@ -220,7 +211,7 @@ DEFAULT_BENCHMARKS = (
 
 
 def default_benchmarks(lanes: tuple[str, ...]) -> tuple[Benchmark, ...]:
-    """Return the defaults, with the steps on `lanes` if those are an accelerator's, else on CPU lanes."""
+    """Steps are on `lanes` if those are an accelerator's, else on CPU lanes."""
     if "cpu" in lanes:
         return DEFAULT_BENCHMARKS
     return tuple(
@@ -238,10 +229,10 @@ class Tolerances(Frozen):
 
 
 class Settings(Frozen):
-    """The content of a settings file, checked.
+    """`alarm_rate` is how often a whole gate may call equal code slower, as a share.
 
-    `alarm_rate` is how often a whole gate may call equal code slower, as a share. `build` is the command that installs
-    a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is empty. `scripts` are counted alone.
+    `build` is the command that installs a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is
+    empty. `scripts` are counted alone.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
@@ -255,8 +246,6 @@ class Settings(Frozen):
 
 
 class _Keys(Frozen):
-    """The keys of the file."""
-
     benchmark: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[benchmark]]")
     thresholds: dict[str, Any] = Field({}, description='a table with entries such as inference = "5%"')
     accepted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[accepted]]")
@@ -267,8 +256,6 @@ class _Keys(Frozen):
 
 
 class _Entry(Frozen):
-    """One [[accepted]] table of the file."""
-
     benchmark: str = Field(min_length=1, description="the name of a benchmark, or a pattern such as my_step*")
     revision: str = Field(pattern="^[0-9a-f]{7,64}$", description="text: a commit's hash, 7 digits of it or more")
     reason: str = Field(pattern=r"\S", description="text that is not empty")
@@ -278,9 +265,9 @@ class _Entry(Frozen):
 def read_settings(
     root: Path, path: Path | None, lanes: tuple[str, ...], borrowed: tuple[Selection, ...] = ()
 ) -> Settings:
-    """Return the settings of `path`, else those of the working tree at `root`, else the defaults on these lanes.
+    """The settings of `path`, else those of the working tree, else the defaults. Raise SettingsError.
 
-    If there are `borrowed` benchmarks, they replace those of the settings. Raises SettingsError.
+    If there are `borrowed` benchmarks, they replace those of the settings.
     """
     defaults, file = default_benchmarks(lanes), path or settings_file(root)
     settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
@@ -288,7 +275,7 @@ def read_settings(
 
 
 def settings_file(root: Path) -> Path | None:
-    """Return gate.toml of the working tree at `root`, or the pyproject.toml that has settings, or None."""
+    """gate.toml of the working tree, or the pyproject.toml that has settings, or None."""
     if (root / SETTINGS).exists():
         return root / SETTINGS
     project = find_project_table(Path.cwd())
@@ -304,10 +291,7 @@ _KINDS: dict[str, type[BaseModel]] = {
 
 
 def load_settings(path: Path, defaults: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS) -> Settings:
-    """Read a settings file, or the table `[tool.dpbench.gate]` of a pyproject.toml.
-
-    If it has no benchmarks, `defaults` are measured. Raises SettingsError.
-    """
+    """If the file has no benchmarks, `defaults` are measured. Raise SettingsError."""
     place = f"{path}: tool.dpbench.gate" if path.name == PROJECT_FILE else path
     fields = _fields(path)
     try:
@@ -365,7 +349,7 @@ def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Mod
 
 
 def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
-    """Return a [[benchmark]] table. One key says which kind it is. Raises SettingsError."""
+    """One key says which kind of table it is. Raise SettingsError."""
     place = f"benchmark {table.get('name', number)!r}: "
     kinds = [key for key in _KINDS if key in table] or ["workload"]
     if len(kinds) > 1:
@@ -376,7 +360,6 @@ def _benchmark(number: int, table: dict[str, Any]) -> BaseModel:
 
 
 def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> dict[str, Benchmark]:
-    """Return the benchmarks by name, or the defaults if there are none."""
     by_name: dict[str, Benchmark] = {}
     for benchmark in benchmarks:
         if benchmark.name in by_name:

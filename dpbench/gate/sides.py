@@ -6,8 +6,7 @@
 
     launcher ──> scratch folder ──> child, whose forks are fenced (engine/fence.py) ──> are all folders as before?
 
-Neither commit can change the other, nor this machine. The fence needs a kernel with Landlock, and does not refuse
-chmod. So the folders are compared after each child.
+The fence needs a kernel with Landlock, and does not refuse chmod. So the folders are compared after each child.
 """
 
 import hashlib
@@ -46,10 +45,7 @@ Contents = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Sides:
-    """The folders of the two commits, and the launcher of children that run their code.
-
-    `build_s` are the seconds of both builds. `head_environment` has variables of head's environment, by benchmark.
-    """
+    """`build_s` are the seconds of both builds. `head_environment` has variables by benchmark."""
 
     base: Path
     head: Path
@@ -58,7 +54,7 @@ class Sides:
     head_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, benchmark: str) -> dict[SideName, Side]:
-        """Return base, its twin and head, as a round of this benchmark runs them."""
+        """The sides as a round of this benchmark runs them."""
         base = Side(folder=str(self.base))
         head = Side(folder=str(self.head), environment=dict(self.head_environment.get(benchmark, {})))
         return {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
@@ -68,8 +64,7 @@ class Sides:
 def open_sides(prepared: Prepared, launch: Launcher, progress: Progress) -> Iterator[Sides]:
     """Write both commits into a temporary folder, which is removed at the end, and build them if that is needed.
 
-    Raises GateError if this fails, or if head holds neither a wrapper nor benchmarks of its own. The launcher raises
-    GateError if a child changed a folder.
+    Raise GateError if this fails, or if head holds neither a wrapper nor benchmarks of its own.
     """
     settings = prepared.settings
     with gate_folder() as folder:
@@ -104,9 +99,8 @@ def _check_measurable(prepared: Prepared, base: Path, head: Path) -> None:
 
 
 def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
-    """Run the build command in the commit's folder, unless it is empty. It runs the commit's code, so it is fenced.
-
-    Raises GateError, which names the `side`.
+    """Run the build command, fenced, in the commit's folder, unless it is empty. Raise GateError, which names the
+    `side`.
     """
     try:
         scratch_of(commit).mkdir()
@@ -125,14 +119,14 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
 
 
 def _build_environment(scratch: Path) -> list[str]:
-    """Return arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's."""
+    """Arguments for `env`: this Python's pip first, scratch in the gate's folder, no variable of git's."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     fixed = {"PATH": path, SCRATCH: str(scratch), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     return [*(f"--unset={name}" for name in OF_GIT), *(f"{name}={value}" for name, value in fixed.items())]
 
 
 def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[str]) -> None:
-    """Compile the wrapper and the packages of the factories in these folders. Else each of many forks would do so."""
+    """Else each of many forks would compile the wrapper and the packages of the factories."""
     packages = {workload.partition(":")[0].partition(".")[0] for workload in workloads if is_factory(workload)}
     places = [WRAPPER.replace(".", "/"), *(str(Path(root, name)) for root in IMPORT_FOLDERS for name in packages)]
     for side in sides:
@@ -140,9 +134,9 @@ def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[s
 
 
 def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launcher:
-    """Return a launcher of fenced children, which have their scratch in `folder`.
+    """Fence the launcher's children, which have their scratch in `folder`.
 
-    It raises GateError if a child changed one of the `sides`, which are folders by their names.
+    The new launcher raises GateError if a child changed one of the `sides`, which are folders by their names.
     """
     before = {name: contents(side) for name, side in sides.items()}
 
@@ -159,12 +153,12 @@ def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launch
 
 
 def contents(folder: Path) -> Contents:
-    """Return what is in a folder, without following links."""
+    """Links are not followed."""
     return dict(_entries(folder))
 
 
 def first_change(before: Contents, after: Contents) -> str | None:
-    """Say which entry of a folder was removed, changed or added, the first by its path; None if there is none. Pure."""
+    """By path; None if nothing was removed, changed or added. Pure."""
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) != after.get(path):
             verb = "removed" if path not in after else "changed" if path in before else "added"

@@ -35,18 +35,17 @@ _SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 10
 """Five buckets for the 11 KiB of ``mlp/tiny``."""
 
 _USERS_LANES = ("cpu", "cpu")
-"""Lanes of a benchmark that leaves its devices to the machine. Its counts then do not depend on the machine."""
+"""For a benchmark that leaves its devices to the machine: its counts then do not depend on the machine."""
 
 MORE_STEPS = 100
-"""Further steps in which the kept memory is read. In the first of them caches fill: half as fast after each hundred."""
+"""In the first of them caches fill: half as fast after each hundred."""
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
-    """Return the cases by name: those of the wrapper, and the user's own steps.
+    """By name: those of the wrapper, unless a commit has none, and the user's own steps.
 
-    Set `of_the_wrapper` to False if a commit has no wrapper: then only the user's own steps are left. These are the
-    benchmarks whose workload is a factory. Each is counted on simulated devices and on CPU lanes, and named so: the
-    benchmark's name, then the devices in words. A call of a borrowed benchmark is counted by itself.
+    The user's steps are the benchmarks whose workload is a factory, on simulated devices and on CPU lanes. A call of a
+    borrowed benchmark is counted by itself.
     """
     wrapper = (*plain_cases(), *growth_cases()) if of_the_wrapper else ()
     names = {case: name_of(case) for case in wrapper}
@@ -63,7 +62,6 @@ def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> d
 
 
 def gate_cases() -> tuple[Case, ...]:
-    """Return the cases, each with the tuned wrapper."""
     return (
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
         _case("transformer/tiny", SIMULATED, Mode.INFER, dispatch="auto"),
@@ -82,32 +80,27 @@ def gate_cases() -> tuple[Case, ...]:
 
 
 def stepping_cases() -> tuple[Case, ...]:
-    """Return the cases after which further steps are taken. All are counted anyway."""
+    """All are counted anyway."""
     return (_case("mlp/tiny", CPU), choice_case())
 
 
 def choice_case() -> Case:
-    """Return the case beside which other uses and the choices of the default dispatch are counted."""
     return _case("transformer/tiny", CPU, Mode.INFER)
 
 
 def pieces_case() -> Case:
-    """Return the case whose buckets are so large that lanes pass them on in pieces."""
     return _case("embedding/small", SIMULATED, route="chain")
 
 
 def star_case() -> Case:
-    """Return the case whose lanes all get their weights from the first."""
     return _case("embedding/small", SIMULATED, route="star")
 
 
 def threads_case() -> Case:
-    """Return the case whose default dispatch has chosen threads. The others have chosen the sequence."""
     return _case("mlp/tiny", CPU, Mode.INFER, dispatch="auto")
 
 
 def route_cases() -> tuple[Case, ...]:
-    """Return the cases whose order of copies and turns of lanes are counted too."""
     interleaved, buckets = (
         _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
@@ -123,7 +116,7 @@ def _case(
 
 
 def plain_cases() -> tuple[Case, ...]:
-    """Return the wrapper's cases whose counters are compared one by one."""
+    """Their counters are compared one by one."""
     return (*(case for case in checked_cases() if case.variant.name is VariantName.TUNED), *gate_cases())
 
 
@@ -137,7 +130,7 @@ class Doubling:
 
 
 def doublings() -> tuple[Doubling, ...]:
-    """Return what is doubled. On simulated devices the host's calls are counted, on CPU lanes the Python calls."""
+    """On simulated devices the host's calls are counted, on CPU lanes the Python calls."""
     return (
         Doubling("parameters and modules sim", _case("many/tiny", SIMULATED[:2]), _case("many/small", SIMULATED[:2])),
         Doubling("parameters and modules cpu", _case("many/tiny", CPU[:2]), _case("many/small", CPU[:2])),
@@ -147,16 +140,12 @@ def doublings() -> tuple[Doubling, ...]:
 
 
 def growth_cases() -> tuple[Case, ...]:
-    """Return the cases whose counters are compared by their growth alone."""
+    """Their counters are compared by their growth alone."""
     return tuple(dict.fromkeys(case for doubling in doublings() for case in (doubling.small, doubling.large)))
 
 
 def job_of(case: Case) -> CountJob:
-    """Return the job of a case.
-
-    On CPU lanes of some cases, further steps and other uses of the wrapper are counted. Large models on simulated
-    devices are counted by shapes alone.
-    """
+    """Large models on simulated devices are counted by shapes alone."""
     return CountJob(
         case=case,
         thorough=True,
@@ -169,10 +158,7 @@ def job_of(case: Case) -> CountJob:
 
 
 def name_of(case: Case) -> str:
-    """The name of a case of the wrapper in the judgement, such as ``counts mlp/tiny cpu*4``.
-
-    A mode, another batch, and parameters of the variant follow the devices if they are not the usual ones.
-    """
+    """A name in the judgement, such as ``counts mlp/tiny cpu*4``, then what is not usual."""
     unusual = [str(case.mode)] if case.mode is not Mode.TRAIN else []
     unusual += [f"batch={case.batch}"] if case.batch != _BATCH else []
     parameters = str(case.variant).removeprefix(VariantName.TUNED)

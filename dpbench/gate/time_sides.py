@@ -19,12 +19,11 @@ _LEAST_ROUNDS = 3
 """Two rounds that agree by chance would have almost no error: equal code was called slower so."""
 
 TakeRound = Callable[[Sequence[Benchmark], int], SuiteRound]
-"""Take round number n of these benchmarks."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """The result of tier 1. `environment` is None if no round was taken.
+    """`environment` is None if no round was taken.
 
     `twin_alarmed` has the benchmarks whose twin was judged, and `cases` what the history compares them by, by name.
     `notes` has the first note of each benchmark. `more_s` are the seconds beyond the budget that would decide what is
@@ -39,7 +38,6 @@ class Times:
     cases: dict[str, str] = field(default_factory=dict)
 
     def beside(self, other: "Times") -> "Times":
-        """Return these times and those of other benchmarks, which were measured afterwards."""
         more_s = None if self.more_s is None or other.more_s is None else self.more_s + other.more_s
         return Times(
             self.judgements + other.judgements,
@@ -57,10 +55,7 @@ class Times:
 
 
 def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progress: Progress) -> Times:
-    """Return the judgements of all benchmarks that give times, within what is left of the budget.
-
-    The project's own steps come first. Micro-benchmarks of its suites have the other half, and what steps leave.
-    """
+    """The project's own steps come first. Micro-benchmarks of its suites have the other half, and what steps leave."""
     if 1 not in prepared.tiers:
         return Times()
     end_s = prepared.start_s + prepared.budget_s + sides.build_s
@@ -87,7 +82,7 @@ def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progres
 
 
 def budget_that_decides(times: Times, budget_s: float) -> str | None:
-    """Return what an undecided verdict on times needs; None if it is decided."""
+    """None if the verdict on times is decided."""
     if times.verdict is not Verdict.UNDECIDED:
         return None
     if times.more_s is None:
@@ -97,7 +92,7 @@ def budget_that_decides(times: Times, budget_s: float) -> str | None:
 
 @dataclass
 class _Budget:
-    """The time that is left, and whether one more round as long as the longest so far fits in."""
+    """One more round must fit in that is as long as the longest so far."""
 
     budget_s: float
     clock: Callable[[], float]
@@ -115,7 +110,7 @@ class _Budget:
         return self.left_s > self.longest_s
 
     def share_used(self) -> float:
-        """Return the share of the budget that is over, from 0 to 1; 1 if there is no room for a round."""
+        """From 0 to 1; 1 if there is no room for a round."""
         return 1 - self.left_s / self.budget_s if self.has_room() else 1.0
 
     def timed(self, take: TakeRound, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:
@@ -135,10 +130,10 @@ def measure_times(
     progress: Progress = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Times:
-    """Return a judgement for each benchmark, in their order.
+    """Judge each benchmark, in their order. They share the alarm rate with others, `of` benchmarks in all.
 
     Decided benchmarks take no further rounds. No round begins if one as long as the longest so far would exceed
-    `budget_s`. They share the alarm rate with others, `of` benchmarks in all.
+    `budget_s`.
     """
     risks, budget = risks_for(alarm_rate, of or len(benchmarks)), _Budget(budget_s, clock)
     rounds: dict[str, list[RoundRatio]] = {benchmark.name: [] for benchmark in benchmarks}

@@ -1,27 +1,20 @@
-"""The verdict on one benchmark from its rounds so far: pass, slower, or undecided. Pure.
+"""The verdict on one benchmark from its rounds so far: pass, slower, or undecided. Pure. VERDICT.md draws it.
 
-    head / base    1 ................. 1 + tolerated ........
-    slower         |   [------- ratio -------------]            above the tolerated growth, and the interval excludes 1
-    pass       [---|--- ratio ---]         |                    the interval excludes more than the tolerated growth
-    faster   [---] |                       |                    the interval excludes 1; at 95 % if the gain is large
-    undecided  [---|------------- ratio ---|--------]           neither, at the last interim analysis
-
-The interval has two error rates. "Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly.
-"Pass" excludes the tolerated growth at `MISS_RATE`.
+"Slower" excludes 1 at the suite's `alarm_rate`, which the benchmarks share evenly. "Pass" excludes the tolerated growth
+at `MISS_RATE`. "Faster" excludes 1, at 95 % if the gain is large.
 
 Three ratios share a benchmark's alarm rate (`ALARM_SHARES`): those of the median block, of the mean step, and of the
 steps late in a round. Each may say slower. The first decides between pass and undecided, since noise makes the others
-too wide. A benchmark does not pass early while one of the others looks slower.
+too wide.
 
-A gate analyses its rounds several times and stops when they decide. Each such interim analysis is one more chance of
-an error, so they share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of
-it. The other half is for small changes, which need all rounds: when a share t of the budget is over, t^2 of it may be
-spent (Kim and DeMets 1987, power family). The sum stays within the whole rate for any number of analyses and any
-dependence between them (Bonferroni's inequality).
+Interim analyses share both rates (alpha spending). Half of a rate is for clear cases: analysis k may spend 1/2^k of it.
+The other half is for small changes, which need all rounds: when a share t of the budget is over, t^2 of it may be spent
+(Kim and DeMets 1987, power family). The sum stays within the whole rate for any number of analyses and any dependence
+between them (Bonferroni's inequality).
 
-Two rules guard "slower". On all cores the scheduler makes equal processes differ. There the ratio must also be above
-the growth that these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the
-machine does not treat equal code alike: then the verdict is undecided.
+On all cores the scheduler makes equal processes differ. There the ratio of "slower" must also be above the growth that
+these rounds detect nine times in ten. If the twin is slower or faster than base by the same rule, the verdict is
+undecided.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +46,7 @@ _MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest
 
 
 def analysis_rounds() -> Iterator[int]:
-    """Yield the number of rounds at each interim analysis: 5, 7, 10, 14, 19, 27, ..."""
+    """Yield 5, 7, 10, 14, 19, 27, ..."""
     rounds = float(FIRST_ANALYSIS)
     while True:
         yield round(rounds)
@@ -74,7 +67,7 @@ class Analysis:
 
 
 def alpha_spent_at(analysis: Analysis, risk: float) -> float:
-    """Return the part of the whole `risk` that an interim analysis may spend."""
+    """The part of the whole `risk` that an interim analysis may spend."""
     for_clear_cases = 2.0**-analysis.number
     for_small_changes = analysis.share**2 - analysis.share_before**2
     return risk * (for_clear_cases + for_small_changes) / 2
@@ -89,7 +82,6 @@ class Risks:
 
 
 def risks_for(alarm_rate: float, benchmarks: int) -> Risks:
-    """Return the error rates of one of `benchmarks`, which share the alarm rate evenly."""
     return Risks(alarm_rate / benchmarks)
 
 
@@ -99,7 +91,7 @@ _LOOKS_SLOWER = 0.05
 
 
 def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis, risks: Risks) -> TimeJudgement:
-    """Judge two rounds or more at an interim analysis. If UNDECIDED, more rounds may decide."""
+    """Two rounds or more are needed. If UNDECIDED, more rounds may decide."""
     heads, twins = _estimates(rounds)
     rules = _rules(benchmark, heads, analysis, risks)
     verdict, quantity, why = _verdict(heads, twins, rules, is_last=analysis.share == 1)
@@ -124,7 +116,7 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
 
 
 def rounds_to_decide(judgement: TimeJudgement) -> int | None:
-    """Return about how many rounds more would decide an undecided benchmark; None if over `_MOST_ROUNDS` would.
+    """About how many rounds more would decide an undecided benchmark; None if over `_MOST_ROUNDS` would.
 
     The interval's length falls with the square root of the rounds. It must lie below the tolerated growth, or above 1.
     """
@@ -153,20 +145,19 @@ class LogEstimate:
     degrees: int
 
     def low(self, risk: float) -> float:
-        """Return the lower bound that the true value is below with probability `risk`, 0 to 1."""
+        """The lower bound that the true value is below with probability `risk`, 0 to 1."""
         return self.value - t_quantile(1 - risk, self.degrees) * self.error
 
     def high(self, risk: float) -> float:
-        """Return the upper bound that the true value exceeds with probability `risk`, 0 to 1."""
+        """The upper bound that the true value exceeds with probability `risk`, 0 to 1."""
         return self.value + t_quantile(1 - risk, self.degrees) * self.error
 
     def as_ratio(self) -> TimeRatio:
-        """The ratio with its two-sided 95 % interval."""
         return TimeRatio(value=exp(self.value), low=exp(self.low(PRINTED_RISK)), high=exp(self.high(PRINTED_RISK)))
 
 
 def estimate(logs: Sequence[float]) -> LogEstimate:
-    """Estimate the mean of one contrast from its logarithm in each round, two rounds or more."""
+    """Two rounds or more are needed."""
     return LogEstimate(fmean(logs), standard_error(logs), len(logs) - 1)
 
 
@@ -174,7 +165,7 @@ _Estimates = Mapping[Quantity, LogEstimate]
 
 
 def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
-    """Return head's and the twin's estimate of each quantity that all rounds have."""
+    """Head's and the twin's, of each quantity that all rounds have."""
     contrasts = {quantity: [getattr(ratio, quantity) for ratio in rounds] for quantity in ALARM_SHARES}
     complete = {quantity: of_rounds for quantity, of_rounds in contrasts.items() if None not in of_rounds}
     return (
@@ -186,7 +177,6 @@ def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
 def _verdict(
     heads: _Estimates, twins: _Estimates, rules: Mapping[Quantity, "_Rule"], *, is_last: bool
 ) -> tuple[Verdict, Quantity, str]:
-    """Return the verdict, the quantity on which it rests, and the reason."""
     rule, head = rules["median"], heads["median"]
     tolerated = 100 * expm1(rule.tolerated)
     slower = [quantity for quantity in heads if rules[quantity].is_slower(heads[quantity])]
@@ -220,7 +210,7 @@ class _Rule:
         return log_estimate.high(self.alarm_risk) < 0
 
     def says_faster(self, log_estimate: LogEstimate) -> bool:
-        """Whether head is surely faster; for a gain above the tolerated growth the printed interval is sure enough."""
+        """For a gain above the tolerated growth the printed interval is sure enough."""
         is_large = -log_estimate.value > self.tolerated
         return self.is_faster(log_estimate) or (is_large and log_estimate.high(PRINTED_RISK) < 0)
 
@@ -231,7 +221,7 @@ class _Rule:
         return self.is_slower(twin) or (self.is_faster(twin) and -twin.value > self._alarm_above(twin))
 
     def detectable(self, log_estimate: LogEstimate) -> float:
-        """Return the smallest growth, as a share, that is called slower nine times in ten."""
+        """The smallest growth, as a share, that is called slower nine times in ten."""
         seen = max(self._surely_seen(log_estimate), self._alarm_above(log_estimate) + _power_margin(log_estimate))
         return expm1(min(seen, _MOST_LOG))
 
@@ -239,14 +229,13 @@ class _Rule:
         return max(self.tolerated, self._surely_seen(log_estimate)) if self.on_all_cores else self.tolerated
 
     def _surely_seen(self, log_estimate: LogEstimate) -> float:
-        """Return the smallest growth, as a logarithm, that excludes no change nine times in ten."""
+        """The smallest growth, as a logarithm, that excludes no change nine times in ten."""
         return t_quantile(1 - self.alarm_risk, log_estimate.degrees) * log_estimate.error + _power_margin(log_estimate)
 
 
 def _rules(
     benchmark: Benchmark, quantities: Iterable[Quantity], analysis: Analysis, risks: Risks
 ) -> Mapping[Quantity, _Rule]:
-    """Return the rule of each quantity. They share the benchmark's alarm rate."""
     shares = {quantity: ALARM_SHARES[quantity] for quantity in quantities}
     alarm_risk, miss_risk = alpha_spent_at(analysis, risks.alarm), alpha_spent_at(analysis, risks.miss)
     tolerated, on_all_cores, whole = log1p(benchmark.threshold), benchmark.cores is Cores.ALL, sum(shares.values())

@@ -1,8 +1,7 @@
 """One verdict from the findings of all tiers, but those that are accepted, tolerated or traded. Pure but for tier 2.
 
-The settings file accepts a regression: `apply_accepted`. It tolerates a little work of the host, and a little memory:
-`with_tolerances`. A measured time outvotes counters: `with_trades`. A Python call costs time, but it is no work of a
-device. `_MOST_GROWTH` is 2 %:
+The settings file accepts a regression, and tolerates a little work of the host and a little memory. A measured time
+outvotes counters: a Python call costs time, but it is no work of a device. `_MOST_GROWTH` is 2 %:
 
     worse in a case that is timed       the upper bound of head / base      and it grew by      then it is
     Python calls or lines               below 1                             any number          traded
@@ -13,8 +12,7 @@ device. `_MOST_GROWTH` is 2 %:
     any counter that falls as much      one is faster                       at most 2 %         traded
     in other cases
 
-Memory that steps keep is never traded. Without times that decide, such counters beside better ones leave the verdict
-undecided.
+Memory that steps keep is never traded.
 """
 
 import time
@@ -55,10 +53,7 @@ _PASSING = (Verdict.PASS, Verdict.FASTER)
 
 
 def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, times: Times) -> Judgement:
-    """Return the judgement on all that was counted and measured, and on the history if that was asked for.
-
-    Raises GateError if there is no history of this machine.
-    """
+    """Raise GateError if tier 2 was asked for and there is no history of this machine."""
     settings, commits = prepared.settings, prepared.commits
     today = datetime.fromisoformat(prepared.started_at).date()
     lasting, of_history = find_drifts(prepared, benchmarks, times.environment)
@@ -105,9 +100,9 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
 def find_drifts(
     prepared: Prepared, benchmarks: Benchmarks, environment: Environment | None
 ) -> tuple[tuple[Drift, ...], tuple[str, ...]]:
-    """Return the lasting steps up in this machine's history, and notes, if tier 2 was asked for.
+    """The lasting steps up in this machine's history, and notes; none without tier 2.
 
-    Raises GateError if there is no history of this machine.
+    Raise GateError if there is no history of this machine.
     """
     if 2 not in prepared.tiers:
         return (), ()
@@ -133,7 +128,7 @@ def overall_verdict(
     is_timed: bool = True,
     compared: bool = True,
 ) -> tuple[Verdict, str]:
-    """Return the verdict and its reason in one line: what, by how much, and where.
+    """The verdict and its reason in one line: what, by how much, and where.
 
     SLOWER if a regression is neither accepted, tolerated nor traded. Else UNDECIDED if a benchmark is, and is not
     accepted, if tier 0 has a `gap`, or if nothing is `compared` or `new`. Without times, or if these are undecided,
@@ -166,11 +161,10 @@ def _not_accepted(times: Sequence[TimeJudgement], verdict: Verdict) -> list[Time
 def apply_accepted(
     findings: Sequence[Finding], accepted: Sequence[Accepted], commits_in_range: Set[str], today: date
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Return the same findings, with `accepted` set if an entry covers them, and notes.
+    """The same findings, with `accepted` set if an entry covers them, and notes.
 
-    The `revision` of an entry must be a commit of base..head, or the one that began a drift. Verdicts stay: an accepted
-    benchmark is still slower. A note says of an entry that it would cover a finding if it had not expired, or if its
-    hash were longer.
+    The `revision` of an entry must be a commit of base..head, or the one that began a drift. A note names an entry that
+    would cover a finding if it had not expired, or if its hash were longer.
     """
     notes: dict[str, None] = {}
     marked = [_mark(finding, accepted, commits_in_range, today, notes) for finding in findings]
@@ -200,17 +194,13 @@ def _mark(
 
 
 def _can_be_accepted(finding: CounterChange | TimeJudgement | Drift) -> bool:
-    """Whether a finding is a regression, or may be one.
-
-    UNDECIDED counts: the entry covers it if it is slower, and it needs no entry if it is not.
-    """
+    """UNDECIDED counts: the entry covers it if it is slower, and it needs no entry if it is not."""
     if isinstance(finding, TimeJudgement):
         return finding.verdict in (Verdict.SLOWER, Verdict.UNDECIDED)
     return not isinstance(finding, CounterChange) or finding.is_worse is not False
 
 
 def with_tolerances(changes: Sequence[CounterChange], tolerances: Tolerances) -> tuple[CounterChange, ...]:
-    """Return the same changes, with `tolerated` set for worse counters that grew by so little."""
     return tuple(
         change.model_copy(update={"tolerated": True})
         if change.is_worse and is_tolerated(change.counter, change.base or 0, change.more, tolerances)
@@ -224,7 +214,6 @@ TimedBy = Mapping[str, tuple[str, ...]]
 
 
 def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> TimedBy:
-    """Return the timed benchmarks of each counted case, by the case's name."""
     steps = [benchmark for benchmark in benchmarks if benchmark.timed is Timed.STEP]
     return {
         name: tuple(step.name for step in steps if (step.workload, step.mode) == (case.workload, case.mode))
@@ -235,10 +224,10 @@ def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> Time
 def with_trades(
     changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy
 ) -> tuple[CounterChange, ...]:
-    """Return the same changes, with `traded_for` set for traded counters.
+    """All timed benchmarks of a case must allow the trade.
 
-    All timed benchmarks of a case must allow the trade. A case that no benchmark times is traded too if a traded case
-    grew by as many calls in the same counter: then the times have seen these calls.
+    A case that no benchmark times is traded too if a traded case grew by as many calls in the same counter: then the
+    times have seen these calls.
     """
     by_name = {time.benchmark: time for time in times}
     own = [
@@ -303,5 +292,4 @@ def _allows(time: TimeJudgement, change: CounterChange) -> bool:
 
 
 def _growth(change: CounterChange) -> float:
-    """The growth as a share of base's count."""
     return change.more / change.base if change.base else inf

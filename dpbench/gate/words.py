@@ -22,7 +22,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class QuantityWords:
-    """How a text names the quantity of the steps that grew: before a number, after it, as a finding, as a reason."""
+    """How a text names the quantity of the steps that grew."""
 
     before: str = ""
     after: str = ""
@@ -70,7 +70,6 @@ NOT_SLOWER, NOT_WORSE = "nothing is slower", "no time was measured, and no count
 
 
 def count(value: float | None) -> str:
-    """Return the count with commas, or ``none``."""
     return "none" if value is None else f"{value:,}"
 
 
@@ -80,34 +79,33 @@ def growth(times: float) -> str:
 
 
 def first(texts: Sequence[str]) -> str:
-    """Return the first three texts, and how many more there are."""
+    """At most three texts, and how many more there are."""
     more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
     return ", ".join(texts[:_MOST_NAMED]) + more
 
 
 def direction(change: CounterChange) -> str:
-    """Return what a changed counter is called in a table, whether or not it is accepted."""
+    """The words are the same if the change is accepted."""
     return STATES[change.model_copy(update={"accepted": None}).state][0]
 
 
 def named(what: str, names: Sequence[str]) -> str | None:
-    """Return ``2 left out: a, b`` for `what` and the names, or None if there are none."""
+    """``2 left out: a, b`` for `what` and the names, or None if there are none."""
     return f"{len(names)} {what}: {first(names)}" if names else None
 
 
 def acceptance(accepted: Accepted) -> str:
-    """Return until when a regression is accepted, which one, and why."""
     entry = f"{accepted.benchmark} at {accepted.revision}"
     return one_line(f"accepted until {accepted.expires} ({entry}): {accepted.reason}")
 
 
 def change_of(change: CounterChange) -> str:
-    """Return ``forward.operators 1,204 -> 1,205``."""
+    """A text such as ``forward.operators 1,204 -> 1,205``."""
     return f"{change.counter} {count(change.base)} -> {count(change.head)}"
 
 
 def headline(judgement: Judgement) -> str:
-    """Return the verdict and its reason. A head that only needs more memory is called so."""
+    """A head that only needs more memory is called so."""
     worse = [change for change in judgement.counters if change.state is State.WORSE]
     slower = [time for time in judgement.times if time.verdict is Verdict.SLOWER and time.accepted is None]
     drifts = [drift for drift in judgement.drifts if drift.accepted is None]
@@ -123,7 +121,6 @@ def regressions(
     blames: Sequence[Blame],
     counted_cases: int,
 ) -> Iterator[str]:
-    """Yield what is slower, worse, larger and drifted."""
     if slower:
         yield first([_by_how_much(time) for time in slower])
     memory = [change for change in worse if kind_of(change.counter).is_memory]
@@ -148,7 +145,7 @@ def _by_how_much(time: TimeJudgement) -> str:
 
 
 def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
-    """Return the first worse counter whose code is known, with its code; else the first one."""
+    """The first worse counter whose code is known, with its code; else the first one."""
     by_counter = {(blame.benchmark, blame.counter): blame.causes for blame in blames}
     for change in worse:
         for cause in by_counter.get((change.benchmark, change.counter), ()):
@@ -158,7 +155,7 @@ def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
 
 
 def between(undecided: Sequence[TimeJudgement]) -> str:
-    """Return ``my_step by -0.8 % to +3.1 %``: the intervals of the ratios that left benchmarks undecided."""
+    """The intervals of the ratios that left benchmarks undecided, such as ``my_step by -0.8 % to +3.1 %``."""
     texts = []
     for time in undecided:
         ratio, of = time.decisive, QUANTITIES[time.quantity].after
@@ -168,7 +165,6 @@ def between(undecided: Sequence[TimeJudgement]) -> str:
 
 
 def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed: bool) -> str:
-    """Say which worse counters only times can judge, beside how many better ones."""
     can_tell = "more rounds can tell" if is_timed else "step times can tell: run with --tiers 0,1"
     grown = first([f"{change.counter} {change.more:+,} in {change.benchmark}" for change in worse])
     return f"{grown}, and {better} counters are better; only {can_tell}"
@@ -177,7 +173,7 @@ def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed
 def passing(
     counters: Sequence[CounterChange], faster: Sequence[TimeJudgement], accepted: int, new: Sequence[str], what: str
 ) -> Iterator[str]:
-    """Yield what is faster, what was compared (`what`) with nothing slower, and what passes in spite of a growth."""
+    """Yield what is faster, what was compared (`what`), and what passes in spite of a growth."""
     traded = [change for change in counters if change.traded_for is not None]
     tolerated = [change for change in counters if change.state is State.TOLERATED]
     if faster:

@@ -9,7 +9,7 @@ from dpbench.projection.step_sum import Fitted, Part, StepSum
 _LEAST_LEAD = 1.01
 """A variant that may be less than one percent slower is a rival."""
 _LEAST_PART = 0.005
-"""A part with a smaller share of the step is not worth a word."""
+"""A smaller share of the step is not worth a word."""
 _TESTED = frozenset({Part.INPUT, Part.COMPUTE, Part.BESIDE, Part.OUTPUTS})
 _TESTED_COPIES = frozenset({Part.WEIGHTS, Part.GRADIENTS})
 """These parts are tested for `ddp`, and for `torch_dp` on at most `_TESTED_LANES` devices."""
@@ -21,8 +21,6 @@ _WHOLE = 100
 
 @dataclass(frozen=True)
 class Interval:
-    """A value, and the bounds of its interval."""
-
     low: float
     mid: float
     high: float
@@ -30,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class ProjectedRow:
-    """A variant on a machine. `speed_up` is over one device that does its share alone."""
+    """`speed_up` is over one device that does its share alone."""
 
     variant: VariantId
     sum: StepSum
@@ -40,10 +38,7 @@ class ProjectedRow:
 
 @dataclass(frozen=True)
 class MachineProjection:
-    """All rows of a machine, and the advice. `reasons` say why other variants have none.
-
-    `notes` say what the machine's file or the counts leave open.
-    """
+    """`reasons` say why other variants have no row; `notes`, what the machine's file or the counts leave open."""
 
     machine: str
     workload: str
@@ -58,7 +53,7 @@ class MachineProjection:
 def rows_of(
     sums: Mapping[VariantId, StepSum], single: StepSum, fitted: Fitted, *, knows_one: bool
 ) -> list[ProjectedRow]:
-    """Return a row for each variant. `knows_one` is whether the step of one device was measured."""
+    """`knows_one` is whether the step of one device was measured."""
     error = fitted.ratio_error if knows_one else fitted.step_error
     return [
         ProjectedRow(
@@ -72,28 +67,26 @@ def rows_of(
 
 
 def _around(mid: float, factor: float) -> Interval:
-    """Return the interval from a value over a factor to the value times it."""
     return Interval(mid / factor, mid, mid * factor)
 
 
 def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Interval:
-    """Return the step time of `one` over that of `other`. The speed of one device cancels."""
+    """The step time of `one` over that of `other`. The speed of one device cancels."""
     return _around(one.step_s / other.step_s, fitted.error_of_ratio(sum(step.devices > 1 for step in (one, other))))
 
 
-def words_of(found: StepSum) -> str:
-    """Return the sum in words, such as ``computation 97 ms + exposed gradients 3 ms; the host needs 20 ms``."""
-    shown = {part: seconds for part, seconds in found.parts.items() if seconds >= _LEAST_PART * found.step_s}
+def words_of(step: StepSum) -> str:
+    """A text such as ``computation 97 ms + exposed gradients 3 ms; the host needs 20 ms``."""
+    shown = {part: seconds for part, seconds in step.parts.items() if seconds >= _LEAST_PART * step.step_s}
     text = " + ".join(f"{part} {milliseconds(seconds)}" for part, seconds in shown.items())
-    if found.bound_by is Part.LOADER:
-        return f"the loader needs {milliseconds(found.loader_s)}; {text}"
-    if found.bound_by is Part.HOST:
-        return f"the host needs {milliseconds(found.host_s)}; {text}"
-    return f"{text}; the host needs {milliseconds(found.host_s)}"
+    if step.bound_by is Part.LOADER:
+        return f"the loader needs {milliseconds(step.loader_s)}; {text}"
+    if step.bound_by is Part.HOST:
+        return f"the host needs {milliseconds(step.host_s)}; {text}"
+    return f"{text}; the host needs {milliseconds(step.host_s)}"
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a text such as ``97 ms``."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{1e3 * seconds:.0f} ms"
 
 
@@ -108,14 +101,14 @@ def rests_on(slower: ProjectedRow, faster: ProjectedRow) -> Part | None:
     return max(untested, key=lambda part: untested[part])
 
 
-def _untested(variant: VariantId, found: StepSum) -> dict[Part, float]:
-    """Return the parts of the step that no published row tests. No row is bound by its host."""
-    if found.bound_by is Part.HOST:
-        return {Part.HOST: found.host_s}
+def _untested(variant: VariantId, step: StepSum) -> dict[Part, float]:
+    """No published row is bound by its host."""
+    if step.bound_by is Part.HOST:
+        return {Part.HOST: step.host_s}
     has_rows = variant.name in (VariantName.SINGLE, VariantName.DDP)
-    has_rows |= variant.name is VariantName.TORCH_DP and found.devices <= _TESTED_LANES
+    has_rows |= variant.name is VariantName.TORCH_DP and step.devices <= _TESTED_LANES
     tested = _TESTED | (_TESTED_COPIES if has_rows else frozenset())
-    return {part: seconds for part, seconds in found.parts.items() if part not in tested}
+    return {part: seconds for part, seconds in step.parts.items() if part not in tested}
 
 
 def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: float | None = None) -> str:
@@ -146,7 +139,7 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
 
 
 def memory_notes(rows: Sequence[ProjectedRow]) -> list[str]:
-    """Return a line for each variant whose step does not fit into memory."""
+    """A line for each variant whose step does not fit into memory."""
     return [
         f"{row.variant} does not fit: a device needs {row.sum.memory_bytes / _GIB:.1f} GiB of "
         f"{row.sum.device_memory_bytes / _GIB:.1f} GiB"

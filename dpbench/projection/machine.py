@@ -13,7 +13,7 @@ from dpbench.text.validated import Frozen, nearest, one_of
 
 
 class Kind(StrEnum):
-    """The kinds of operators whose efficiency differs."""
+    """Operators of one kind have one efficiency."""
 
     CONVOLUTION = "convolution"
     MATMUL = "matmul"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 Format = Literal["float32", "tf32", "bfloat16"]
 """A number format of products."""
 FLOP_KINDS = (Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL)
-"""The kinds whose floating-point operations are counted. The others cost their bytes alone."""
+"""The others cost their bytes alone."""
 
 
 class HostCost(StrEnum):
@@ -38,8 +38,8 @@ class HostCost(StrEnum):
     An operator in the forward has two parts. `FORWARD_PYTHON` holds the interpreter lock, its module's share included;
     `FORWARD_NATIVE` does not. `BACKWARD` is an operator that the engine calls. `VIEW` is a call that launches nothing.
     `REPLICATE_MODULE` is the work of ``torch.nn.parallel.replicate`` for one module on one device. `LOCK_HANDOVER` is
-    paid when another thread takes the interpreter lock. `STEP` is the loop around a step.
-    `GRAPH_LAUNCH` is a launch of a CUDA graph, without what it costs for each of its nodes, `GRAPH_NODE`.
+    paid when another thread takes the interpreter lock. `STEP` is the loop around a step. `GRAPH_LAUNCH` is without
+    `GRAPH_NODE`, which each node of the graph costs.
     """
 
     FORWARD_PYTHON = "forward_python"
@@ -86,7 +86,7 @@ _DIMENSIONS = {unit: dimension for dimension, units in UNITS.items() for unit in
 
 
 def refuse(complaint: str) -> NoReturn:
-    """Raise an error of pydantic with this text, which says what is allowed."""
+    """Raise an error of pydantic with this text."""
     raise PydanticCustomError("refused", "{complaint}", {"complaint": complaint})
 
 
@@ -130,12 +130,11 @@ class Quantity(Table):
         return number * unit
 
     def times(self, factor: float) -> "Quantity":
-        """Return the quantity times a factor."""
         return self.model_copy(update={name: factor * getattr(self, name) for name in ("low", "mid", "high")})
 
 
 def _of(dimension: str, most: float = float("inf")) -> AfterValidator:
-    """Return a validator that refuses a quantity of another dimension, or above `most`."""
+    """Refuse a quantity of another dimension, or above `most`."""
 
     def check(quantity: Quantity) -> Quantity:
         if quantity.unit not in UNITS[dimension]:
@@ -156,7 +155,7 @@ Share = Annotated[Quantity, _of("ratio", most=1.0)]
 
 
 def part(kind: str) -> BeforeValidator:
-    """Return a validator that puts the part of this name in place of a text. The context has all parts by kind."""
+    """Put the part of this name in place of a text. The validation's context has all parts by kind."""
 
     def resolve(value: object, info: ValidationInfo) -> object:
         known = (info.context or {}).get(kind, {})
@@ -171,7 +170,7 @@ def part(kind: str) -> BeforeValidator:
 
 
 def _with_all(names: Collection[str]) -> AfterValidator:
-    """Return a validator that refuses a table without one of these keys."""
+    """Refuse a table without one of these keys."""
 
     def check(table: dict[str, Quantity]) -> dict[str, Quantity]:
         for name in names:
@@ -183,17 +182,16 @@ def _with_all(names: Collection[str]) -> AfterValidator:
 
 
 class Efficiency(Table):
-    """Shares of a device's peaks and of its bandwidth, by kind of operator."""
+    """Shares of a device's peaks and of its bandwidth."""
 
     flop: Annotated[dict[Kind, Share], _with_all(FLOP_KINDS)]
     byte: Annotated[dict[Kind, Share], _with_all(list(Kind))]
 
 
 class Device(Table):
-    """An accelerator.
+    """`peak` has dense FLOP/s, `bandwidth` of its memory bytes/s.
 
-    `peak` has dense FLOP/s by number format. `bandwidth` is of its memory, in bytes/s. `gap` is the time between two
-    queued kernels. `factor` multiplies all times of its operators.
+    `gap` is the time between two queued kernels. `factor` multiplies all times of its operators.
     """
 
     name: str = "device"
@@ -214,10 +212,7 @@ class Host(Table):
 
 
 class Link(Table):
-    """`bandwidth` in bytes/s, that a copy reaches in one direction; `latency` of a copy, in seconds.
-
-    A route has the largest latency of its links.
-    """
+    """`bandwidth` is what a copy reaches in one direction. A route has the largest latency of its links."""
 
     bandwidth: Bandwidth
     latency: Seconds
@@ -229,7 +224,7 @@ class Ring:
 
     `bus_bandwidth` in bytes/s, of an all-reduce among n devices: 2 (n - 1) / n x bytes / time. `hop` names the kind of
     a ring's step: ``nvlink`` or ``pcie``. With `machines` > 1, as many steps are over the network. A message takes
-    `base`, and `step` for each step of the ring, or `far_step` over the network, in seconds.
+    `base`, and `step` for each step of the ring, or `far_step` over the network.
     """
 
     bus_bandwidth: Bandwidth
@@ -242,11 +237,10 @@ class Ring:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, or several equal ones.
+    """A machine, or several equal ones, with the `devices` of all.
 
-    `devices` is the number of devices of all machines together. `links` has each direction of a link by its name.
-    `routes` maps a pair (source, destination) to the links that a copy takes; None stands for the host. `ring` is None
-    for a single device.
+    `links` has each direction of a link by its name. `routes` maps a pair (source, destination) to the links that a
+    copy takes; None stands for the host. `ring` is None for a single device.
     """
 
     name: str

@@ -1,14 +1,7 @@
-"""Described machines as files: `dpbench/machines/*.toml` and the user's own.
+"""Described machines as files: `dpbench/machines/*.toml` and the user's own. MODEL.md has an example; its other keys
+are::
 
-A file has these keys::
-
-    device = "V100-PCIE"                    a part of parts.toml, or a table [device] of the same form
-    host = "xeon-2018"                      likewise, as are ring, nccl and the links
-    devices = 4                             of one machine
     machines = 1                            equal ones; may be left out
-    switches = [[0, 1], [2], [3]]           the devices of each PCIe switch
-    sockets = [[0], [1, 2]]                 the switches of each CPU socket
-    peer = true                             whether devices reach each other's memory over PCIe
     nvlinks = [[0, 1, 2]]                   pairs with their number of links; or nvswitch_links = 12, of each device
     [links]                                 pcie, and as needed uplink, socket, nvlink, staged and network
 """
@@ -44,7 +37,7 @@ class _Ring(Table):
     hop: Literal["nvlink", "pcie"]
     bus_bandwidth: Bandwidth
     ll128: object = None
-    """Older files have it. Nothing reads it."""
+    """Older files have it."""
 
 
 class _Nccl(Frozen):
@@ -59,7 +52,7 @@ class _Nccl(Frozen):
 
 
 class _File(Layout):
-    """A machine's file. Nothing reads `overlap` and `skew` of older files."""
+    """Nothing reads `overlap` and `skew` of older files."""
 
     links: dict[str, Annotated[Link, part("link")]]
     device: Annotated[Device, part("device")]
@@ -90,7 +83,6 @@ class _File(Layout):
         return value
 
     def machine(self, name: str) -> Machine:
-        """Return the machine that the file describes."""
         total, routes, ring = self.devices * self.machines, routes_of(self), None
         if self.ring is not None and self.nccl is not None and total > 1:
             step = self.nccl.ring_nvlink_simple if self.ring.hop == "nvlink" else self.nccl.ring_pcie_simple
@@ -101,12 +93,11 @@ class _File(Layout):
 
 
 def machine_names() -> tuple[str, ...]:
-    """Return the names of the machines that come with dpbench, sorted."""
+    """The machines that come with dpbench, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _PARTS))
 
 
 def known_parts() -> dict[str, Any]:
-    """Return the tables of parts.toml."""
     return _read(_FOLDER / f"{_PARTS}.toml")
 
 

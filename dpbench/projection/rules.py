@@ -9,7 +9,7 @@ MATHS = ("default", "float32", "tf32", "bf16")
 _FROM_ONE_DEVICE = (VariantName.SINGLE, VariantName.DDP)
 _NAMES = (*_FROM_ONE_DEVICE, VariantName.TORCH_DP, VariantName.NAIVE)
 IN_LANES = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED)
-"""The variants whose lanes are counted together, in one process."""
+"""Their lanes are counted together, in one process."""
 
 
 def check_variant(variant: VariantId) -> None:
@@ -24,12 +24,12 @@ def check_variant(variant: VariantId) -> None:
 
 
 def lanes_of(variant: VariantId, machine: Machine) -> int:
-    """Return on how many lanes a variant's step is counted for a machine: one device's share is one lane."""
+    """On how many lanes a variant's step is counted: one device's share is one lane."""
     return 1 if variant.name in _FROM_ONE_DEVICE else machine.devices
 
 
 def why_not(variant: VariantId, machine: Machine) -> str | None:
-    """Return why a variant cannot run on a machine, None if it can."""
+    """None if the variant can run on the machine."""
     several = machine.ring is not None and machine.ring.machines > 1
     if several and variant.name not in _FROM_ONE_DEVICE:
         return "one process cannot use the devices of several machines"

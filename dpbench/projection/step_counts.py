@@ -46,7 +46,7 @@ _NAMES = {
 class StepCounts:
     """The numbers of one step at one global batch.
 
-    `gradient_bytes` are the sizes of the gradients in the order in which they are ready, if they were recorded.
+    `gradient_bytes` are in the order in which the gradients are ready, if they were recorded.
     """
 
     devices: int
@@ -56,12 +56,12 @@ class StepCounts:
     gradient_bytes: tuple[int, ...] = ()
 
     def below(self, *words: object) -> dict[str, float]:
-        """Return the numbers whose names begin with these words, by the rest of their names."""
+        """The numbers whose names begin with these words, by the rest of their names."""
         prefix = "".join(f"{word}/" for word in words)
         return {name.removeprefix(prefix): value for name, value in self.numbers.items() if name.startswith(prefix)}
 
     def sent(self, purpose: str) -> dict[Ends, dict[str, float]]:
-        """Return the bytes, the messages and the largest one of them between each pair of ends."""
+        """The bytes, the messages and the largest one of them between each pair of ends."""
         pairs = dict[Ends, dict[str, float]]()
         for name, value in self.below("sent", purpose).items():
             source, destination, number = name.split("/")
@@ -70,7 +70,7 @@ class StepCounts:
         return pairs
 
     def calls(self, phase: Phase) -> dict[int, dict[str, float]]:
-        """Return the number of each kind of call, by thread of the host."""
+        """The number of each kind of call, by thread of the host."""
         threads = dict[int, dict[str, float]]()
         for name, value in self.below("host", phase).items():
             thread, cost = name.split("/")
@@ -87,14 +87,12 @@ class AffineCounts:
     not_affine: tuple[str, ...] = ()
 
     def at(self, batch: int) -> StepCounts:
-        """Return the counts at this global batch."""
         share = (batch - self.first.batch) / (self.last.batch - self.first.batch)
         return StepCounts(
             self.first.devices, batch, _line(self.first, self.last, share), self.first.model, self.first.gradient_bytes
         )
 
     def text(self) -> str:
-        """Return the JSON that `parse` reads."""
         return _JSON.dump_json(self).decode()
 
     @staticmethod
@@ -110,7 +108,7 @@ def merge(counts: Sequence[StepCounts]) -> AffineCounts:
     """Return the counts at any batch, from those at two or three batches. Raise ValueError for fewer or more."""
     if len(counts) not in (2, 3):
         raise ValueError(f"counts: {len(counts)} batches; allowed: 2 or 3")
-    first, *between, last = sorted(counts, key=lambda each: each.batch)
+    first, *between, last = sorted(counts, key=lambda step: step.batch)
     off = set[str]()
     for other in between:
         line = _line(first, last, (other.batch - first.batch) / (last.batch - first.batch))
@@ -123,17 +121,17 @@ def merge(counts: Sequence[StepCounts]) -> AffineCounts:
 
 
 def kind_of(operator: str) -> Kind:
-    """Return the kind of an operator such as ``aten.addmm.default``. One that is not known is element-wise."""
+    """The kind of an operator such as ``aten.addmm.default``. One that is not known is element-wise."""
     name = operator.removeprefix("aten.").partition(".")[0]
     kinds = (kind for kind, parts in _NAMES.items() if any(part in name for part in parts))
     return next(kinds, Kind.ELEMENTWISE)
 
 
 def count_step(recording: Recording, batch: int, peak_bytes: Mapping[int, int] | None = None) -> StepCounts:
-    """Return the counts of a recorded step. Raise ValueError if the recording lacks the facts about its model."""
+    """Raise ValueError if the recording lacks the facts about its model."""
     if recording.model is None:
         raise ValueError("the recording lacks the facts about its model")
-    found: Counter[str] = Counter({f"memory/{device}": size for device, size in (peak_bytes or {}).items()})
+    numbers: Counter[str] = Counter({f"memory/{device}": size for device, size in (peak_bytes or {}).items()})
     largest: Counter[str] = Counter()
     seen, phase = set[tuple[int, str]](), Phase.FORWARD
     for event in recording.events:
@@ -142,25 +140,25 @@ def count_step(recording: Recording, batch: int, peak_bytes: Mapping[int, int] |
         elif isinstance(event, Operator) and event.is_launched:
             is_new = phase != Phase.OPTIMISER or (event.device, event.name) not in seen
             seen.add((event.device, event.name))
-            found.update(_work(event, phase, is_new=is_new))
+            numbers.update(_work(event, phase, is_new=is_new))
         elif isinstance(event, Copy):
             name = f"sent/{_purpose(event, phase)}/{_end(event.source)}/{_end(event.destination)}"
-            found.update({f"{name}/bytes": event.size_bytes, f"{name}/messages": 1})
+            numbers.update({f"{name}/bytes": event.size_bytes, f"{name}/messages": 1})
             largest[f"{name}/largest"] = max(largest[f"{name}/largest"], event.size_bytes)
         if isinstance(event, ON_THREADS):
-            found.update({f"host/{phase}/{event.thread}/{cost}": 1 for cost in _costs(event, phase)})
-    found.update({f"early/{cost}": number for cost, number in _early(recording).items()})
-    found["turns"] = _turns(recording)
+            numbers.update({f"host/{phase}/{event.thread}/{cost}": 1 for cost in _costs(event, phase)})
+    numbers.update({f"early/{cost}": number for cost, number in _early(recording).items()})
+    numbers["turns"] = _turns(recording)
     ready = tuple(event.size_bytes for event in recording.events if isinstance(event, GradientReady))
-    return StepCounts(recording.devices, batch, {**found, **largest}, recording.model, ready)
+    return StepCounts(recording.devices, batch, {**numbers, **largest}, recording.model, ready)
 
 
 def bytes_by_link(counts: StepCounts) -> dict[str, int]:
-    """Return the bytes over each link, such as ``sim:0->sim:1``, if rings carry the weights and the gradients.
+    """The bytes over each link, such as ``sim:0->sim:1``, if rings carry the weights and the gradients.
 
     A ring visits the devices in their order, and loads each hop once.
     """
-    found = Counter[str]()
+    by_link = Counter[str]()
     for name, size in counts.below("sent").items():
         purpose, source, destination, number = name.split("/")
         if number != "bytes" or purpose == "input":
@@ -169,21 +167,21 @@ def bytes_by_link(counts: StepCounts) -> dict[str, int]:
             source = str(int(destination) - 1)
         elif purpose == "gradients":
             destination = str(int(source) - 1)
-        found[f"sim:{source}->sim:{destination}"] += int(size)
-    return dict(sorted(found.items()))
+        by_link[f"sim:{source}->sim:{destination}"] += int(size)
+    return dict(sorted(by_link.items()))
 
 
 def _work(event: Operator, phase: Phase, *, is_new: bool) -> dict[str, int]:
-    """Return what an operator costs its device. The optimiser has one kernel for all operators of a name."""
+    """The optimiser has one kernel for all operators of a name."""
     kind, place = kind_of(event.name), f"work/{event.device}/{phase}"
-    found = {f"{place}/bytes/{kind}": event.read_bytes + event.written_bytes, f"{place}/kernels": int(is_new)}
+    work = {f"{place}/bytes/{kind}": event.read_bytes + event.written_bytes, f"{place}/kernels": int(is_new)}
     if event.flops and kind in FLOP_KINDS:
-        found[f"{place}/flops/{kind}"] = event.flops
-    return found
+        work[f"{place}/flops/{kind}"] = event.flops
+    return work
 
 
 def _purpose(copy: Copy, phase: Phase) -> str:
-    """Return what a copy is for. Weights never go to the base's device, and sums of gradients never leave it."""
+    """Weights never go to the base's device, and sums of gradients never leave it."""
     if copy.source is None or copy.destination is None:
         return "input"
     if phase == Phase.FORWARD:
@@ -192,7 +190,6 @@ def _purpose(copy: Copy, phase: Phase) -> str:
 
 
 def _costs(event: Any, phase: Phase) -> tuple[str, ...]:
-    """Return the costs of an event for the host."""
     match event:
         case HostCall():
             return (event.name.value,)
@@ -208,24 +205,24 @@ def _costs(event: Any, phase: Phase) -> tuple[str, ...]:
 
 
 def _early(recording: Recording) -> Counter[str]:
-    """Return the calls of the main thread before the last device can begin its first matrix product.
+    """The calls of the main thread before the last device can begin its first matrix product.
 
     The lanes' own threads begin together, with the first product of all.
     """
-    found, at_begin = Counter[str](), dict[int, Counter[str]]()
+    calls, at_begin = Counter[str](), dict[int, Counter[str]]()
     for event in recording.events:
         if isinstance(event, Mark) and event.name != Phase.FORWARD:
             break
         if isinstance(event, Operator) and event.flops and event.device not in at_begin:
             own = event.thread == MAIN or not at_begin
-            at_begin[event.device] = Counter(found) if own else next(iter(at_begin.values()))
+            at_begin[event.device] = Counter(calls) if own else next(iter(at_begin.values()))
         if isinstance(event, ON_THREADS) and event.thread == MAIN:
-            found.update(_costs(event, Phase.FORWARD))
+            calls.update(_costs(event, Phase.FORWARD))
     return max(at_begin.values(), key=lambda calls: calls.total(), default=Counter())
 
 
 def _turns(recording: Recording) -> int:
-    """Return how often the forward goes on in another thread."""
+    """How often the forward goes on in another thread."""
     threads = list[int]()
     for event in recording.events:
         if isinstance(event, Mark) and event.name != Phase.FORWARD:
@@ -239,9 +236,9 @@ def _end(device: int | None) -> str:
 
 
 def _line(first: StepCounts, last: StepCounts, share: float) -> dict[str, float]:
-    """Return the numbers on the line through two batches."""
-    found = dict[str, float]()
+    """The numbers on the line through two batches."""
+    line = dict[str, float]()
     for name in sorted(first.numbers.keys() | last.numbers.keys()):
         begin, end = first.numbers.get(name, 0.0), last.numbers.get(name, 0.0)
-        found[name] = max(begin + (end - begin) * share, 0.0)
-    return found
+        line[name] = max(begin + (end - begin) * share, 0.0)
+    return line

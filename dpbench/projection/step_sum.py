@@ -1,12 +1,8 @@
-"""The time of a step as a sum that a person can check. Pure.
+"""The time of a step as a sum that a person can check. Pure. MODEL.md explains the parts.
 
-    step   = max(host, device)
-    host   = calls of the step x the cost of each
-    device = input + start + computation of the largest share + what communication cannot hide
-
-Weights are hidden by the forward but for their first piece, and gradients by the backward but for their last one. The
-stock wrapper hides neither. Bytes go over the busiest link of their routes, or over NCCL's ring.
-`fitted.toml` has three constants and two errors from published steps.
+step   = max(host, device)
+host   = calls of the step x the cost of each
+device = input + start + computation of the largest share + what communication cannot hide
 """
 
 import tomllib
@@ -41,7 +37,7 @@ class Fitted:
     ratio_error: float = 1.0
 
     def error_of_ratio(self, schemes: int) -> float:
-        """Return the factor for a ratio of steps of which so many are of a scheme for several devices.
+        """The factor for a ratio of steps of which so many are of a scheme for several devices.
 
         The errors of two schemes are taken as independent: too few published tables have two.
         """
@@ -49,18 +45,16 @@ class Fitted:
 
 
 UNFITTED = Fitted()
-"""The constants without published steps."""
 
 
 @cache
 def fitted() -> Fitted:
-    """Return the committed constants."""
     return Fitted(**tomllib.loads(FILE.read_text()))
 
 
 MIB = 1024 * 1024
 _AUTOCAST = frozenset({Kind.CONVOLUTION, Kind.MATMUL, Kind.BATCHED_MATMUL, Kind.NORM, Kind.ELEMENTWISE, Kind.REDUCTION})
-"""The kinds whose tensors have half as many bytes under autocast."""
+"""Their tensors have half as many bytes under autocast."""
 _CAST_BYTES = 6
 """Autocast reads four bytes of each weight and writes two."""
 _FREE_SHARE = 0.95
@@ -83,7 +77,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class StepSum:
-    """A step's time in seconds. `parts` add up to `device_s`, and `hidden_s` is communication that costs nothing.
+    """Times are in seconds. `parts` add up to `device_s`, and `hidden_s` is communication that costs nothing.
 
     `memory_bytes` is what the fullest device needs, None if it was not counted.
     """
@@ -121,7 +115,7 @@ class StepSum:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the step fits into memory, None if that was not counted."""
+        """None if memory was not counted."""
         return None if self.memory_bytes is None else self.memory_bytes <= _FREE_SHARE * self.device_memory_bytes
 
 
@@ -130,8 +124,8 @@ class Setting:
     """How a step is taken, and the constants from published steps.
 
     `math` is default, float32, tf32 or bf16. With `ahead` the host begins a step before the devices end the last one.
-    `one_device_s` is the measured step of one device; without it, peaks and efficiencies give it. `bucket_bytes` is the
-    size of DDP's buckets.
+    `one_device_s` is the measured step of one device; without it, peaks and efficiencies give it. `bucket_bytes` is
+    DDP's.
     """
 
     math: str = "default"
@@ -143,16 +137,13 @@ class Setting:
 
 
 def sum_step(variant: VariantId, counts: StepCounts, single: StepCounts, machine: Machine, setting: Setting) -> StepSum:
-    """Return the time of a variant's step. `single` has the counts of one device with its share of the batch.
-
-    `counts` are those of `ddp` too if it is `single` itself.
-    """
+    """`single` has the counts of one device with its share of the batch; `counts` are `single` itself for `ddp`."""
     return _Step(variant, counts, single, machine, setting).sum()
 
 
 def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> dict[str, float]:
-    """Return the time of a device's operators by phase, from peaks and efficiencies."""
-    found = {}
+    """The time of a device's operators by phase, from peaks and efficiencies."""
+    by_phase = {}
     for phase in Phase:
         place = ("work", device, phase)
         half = math == "bf16" and "bfloat16" in machine.device.peak and phase != Phase.OPTIMISER
@@ -165,8 +156,8 @@ def compute_s(counts: StepCounts, device: int, machine: Machine, math: str) -> d
             seconds += number / (peak * machine.device.efficiency.flop[Kind(kind)].mid)
         if half and phase == Phase.FORWARD:
             seconds += _CAST_BYTES * counts.model.parameter_bytes / 4 / _moved_per_s(machine)
-        found[phase.value] = seconds
-    return found
+        by_phase[phase.value] = seconds
+    return by_phase
 
 
 def _moved_per_s(machine: Machine) -> float:
@@ -174,7 +165,7 @@ def _moved_per_s(machine: Machine) -> float:
 
 
 def has_tensor_format(machine: Machine, math: str) -> bool:
-    """Return whether some products are computed in another format than float32."""
+    """Whether some products are computed in another format than float32."""
     return any(_format(machine, math, kind) != "float32" for kind in FLOP_KINDS)
 
 
@@ -187,8 +178,6 @@ def _format(machine: Machine, math: str, kind: Kind) -> Format:
 
 
 class _Step:
-    """The parts of one step's sum. Times are in seconds."""
-
     def __init__(
         self, variant: VariantId, counts: StepCounts, single: StepCounts, machine: Machine, setting: Setting
     ) -> None:
@@ -235,7 +224,7 @@ class _Step:
         )
 
     def _speed(self) -> float:
-        """Return what multiplies the times of operators: from the measured step of one device, or as fitted."""
+        """What multiplies the times of operators: from the measured step of one device, or as fitted."""
         setting, machine = self._setting, self._machine
         if setting.one_device_s is None:
             fitted, factor = setting.fitted, machine.device.factor.mid
@@ -246,7 +235,7 @@ class _Step:
     # Communication
 
     def _lanes(self, compute: Mapping[str, float]) -> tuple[dict[Part, float], float]:
-        """Return the parts of a scheme with one process, and the communication that is hidden."""
+        """The parts of a scheme with one process, and the communication that is hidden."""
         values = self._variant.values
         seconds = {purpose: self._sent_s(purpose) for purpose in ("weights", "gradients")}
         exposed = dict(seconds)
@@ -267,7 +256,7 @@ class _Step:
         return parts, sum(seconds.values()) - sum(exposed.values())
 
     def _ddp(self, compute: Mapping[str, float]) -> tuple[dict[Part, float], float]:
-        """Return the same for DDP: buffers before the forward, buckets beside the backward."""
+        """The same for DDP: buffers before the forward, buckets beside the backward."""
         ends, sizes = self._bucket_ends(), self._counts.gradient_bytes
         last = sizes[ends[-2] + 1 :] if len(ends) > 1 else sizes
         total = self._all_reduce_s(sum(sizes), len(ends))
@@ -276,7 +265,7 @@ class _Step:
         return {Part.WEIGHTS: buffers, Part.GRADIENTS: exposed}, total - exposed
 
     def _bucket_ends(self) -> list[int]:
-        """Return the position of each bucket's last gradient: the first bucket has 1 MiB, as in torch's reducer."""
+        """The position of each bucket's last gradient: the first bucket has 1 MiB, as in torch's reducer."""
         sizes, whole = self._counts.gradient_bytes, self._setting.bucket_bytes
         ends, held, limit = list[int](), 0.0, min(1.0 * MIB, whole)
         for position, size in enumerate(sizes):
@@ -291,7 +280,7 @@ class _Step:
         return 2 * (n - 1) / n * self._ring_s(size_bytes, 0) + 2 * self._ring_s(0, messages)
 
     def _ring_s(self, size_bytes: float, messages: float) -> float:
-        """Return the time of one round of NCCL's ring, by its own formula and constants for the protocol Simple."""
+        """One round of NCCL's ring, by its own formula and constants for the protocol Simple."""
         ring = self._machine.ring
         if ring is None:
             return 0.0
@@ -303,7 +292,7 @@ class _Step:
         return self._copies_s("input", counts) + self._copies_s("scatter", counts)
 
     def _sent_s(self, purpose: str) -> float:
-        """Return the time of a broadcast or of a sum of gradients, hidden or not."""
+        """The time of a broadcast or of a sum of gradients, hidden or not."""
         ring, is_torch = self._machine.ring, self._variant.name is VariantName.TORCH_DP
         if ring is not None and (self._variant.takes_nccl_route or (is_torch and ring.hop == "nvlink")):
             sent = self._counts.sent(purpose).values()
@@ -311,7 +300,7 @@ class _Step:
         return self._copies_s(purpose, self._counts)
 
     def _copies_s(self, purpose: str, counts: StepCounts) -> float:
-        """Return the time of the busiest link, and of the largest piece over the further hops of a chain."""
+        """The time of the busiest link, and of the largest piece over the further hops of a chain."""
         load, hops, slowest = dict[str, float](), dict[int | None, int](), 0.0
         for ends, sent in sorted(counts.sent(purpose).items(), key=_outwards):
             links = {name: self._machine.links[name] for name in self._machine.routes[ends]}
@@ -323,13 +312,13 @@ class _Step:
         return max(load.values(), default=0.0) + max(max(hops.values(), default=1) - 1, 0) * slowest
 
     def _messages(self, purpose: str) -> float:
-        """Return how many messages the pair with most of them has."""
+        """The messages of the pair with most."""
         return max((sent["messages"] for sent in self._counts.sent(purpose).values()), default=0.0)
 
     # Host
 
     def _host_s(self) -> float:
-        """Return the time of the host's calls: threads share the interpreter in the forward alone."""
+        """The host's calls: threads share the interpreter in the forward alone."""
         counts, cost = self._counts, self._cost
         step = cost[HostCost.STEP] + cost[HostCost.BACKWARD_START]
         step += counts.model.parameters * cost[HostCost.OPTIMISER_PARAMETER] + self._replicas_s()
@@ -348,7 +337,7 @@ class _Step:
         return step + forward + self._cost_s(backward.get(MAIN, {})) + max(engine, default=0.0)
 
     def _graphs_s(self) -> float:
-        """Return the host's time if each lane's forward and backward is one launch with a cost for each node.
+        """The host's time if each lane's forward and backward is one launch with a cost for each node.
 
         The wrapper makes a view for each gradient of the base.
         """
@@ -362,7 +351,7 @@ class _Step:
         return step + self._early_s() + backward + views + self._cost_s(sums)
 
     def _early_s(self) -> float:
-        """Return how long the last device waits for the host at the beginning of the step."""
+        """How long the last device waits for the host at the beginning of the step."""
         early, cost = self._counts.below("early"), self._cost
         if not self._variant.values.get("graphs"):
             return self._cost_s(self._main_calls(early)) + self._replicas_s()
@@ -379,12 +368,11 @@ class _Step:
         return self._counts.below("work", self._counts.devices - 1, phase).get("kernels", 0.0)
 
     def _replicas_s(self) -> float:
-        """Return the host's time for new replicas in each step."""
         replicas = self._counts.model.modules * (self._counts.devices - 1) * self._has_new_replicas
         return replicas * self._cost[HostCost.REPLICATE_MODULE]
 
     def _main_calls(self, calls: Mapping[str, float]) -> dict[str, float]:
-        """Return the calls of the main thread's forward. The cost of a new replica has its views."""
+        """The cost of a new replica has its views."""
         return {name: n for name, n in calls.items() if name != HostCost.VIEW or not self._has_new_replicas}
 
     def _cost_s(self, calls: Mapping[str, float]) -> float:

@@ -32,7 +32,7 @@ class Layout(Table):
 
     `switches` has the devices of each PCIe switch; a device on a root port has a switch of its own. `sockets` has the
     switches of each CPU socket. `nvlinks` has pairs of devices and the number of links between them. `nvswitch_links`
-    is the number of links from each device to NVSwitch, 0 without one.
+    are from each device, 0 without NVSwitch.
     """
 
     devices: _Devices
@@ -74,26 +74,25 @@ class Layout(Table):
         return ports
 
     def links_between(self, a: int, b: int) -> int:
-        """Return the number of NVLinks between two devices of one machine."""
         return next((count for one, other, count in self.nvlinks if {one, other} == {a, b}), 0)
 
     def switch_of(self, device: int) -> int:
-        """Return the PCIe switch of a device of one machine."""
         return next(i for i, devices in enumerate(self.switches) if device in devices)
 
     def socket_of(self, switch: int) -> int:
-        """Return the CPU socket of a switch."""
         return next(i for i, switches in enumerate(self.sockets) if switch in switches)
 
 
 def routes_of(layout: Layout) -> Routes:
-    """Return the link names for each pair of places: devices of all machines, and None for the host of a device."""
+    """For each pair of places the names of links; places are devices of all machines, and None for the host of a
+    device.
+    """
     places = (None, *range(layout.devices * layout.machines))
     return {(a, b): tuple(_route(layout, a, b)) for a in places for b in places if a != b}
 
 
 def links_of(layout: Layout, routes: Routes, by_role: Mapping[str, Link]) -> dict[str, Link]:
-    """Return each link by its name. Several NVLinks, between two devices or to NVSwitch, are one link."""
+    """By name. Several NVLinks, between two devices or to NVSwitch, are one link."""
     links = {}
     for name in sorted({name for route in routes.values() for name in route}):
         link, count = by_role[role_of(name)], 1
@@ -107,7 +106,7 @@ def links_of(layout: Layout, routes: Routes, by_role: Mapping[str, Link]) -> dic
 
 
 def role_of(link: str) -> str:
-    """Return the key of a link in the table ``links`` of a machine's file."""
+    """The key of a link in the table ``links`` of a machine's file."""
     role = link.partition(".")[0]
     return "nvlink" if role == "nvswitch" else role
 
@@ -134,7 +133,7 @@ def _route(layout: Layout, source: Place, destination: Place) -> list[str]:
 
 
 def _uplinks(layout: Layout, device: Place, way: str) -> list[str]:
-    """Return the links from a device to the host's memory. A switch with one device has no link of its own."""
+    """From a device to the host's memory. A switch with one device has no link of its own."""
     if device is None:
         return []
     machine, local = divmod(device, layout.devices)

@@ -17,12 +17,12 @@ _MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
 
 
 class BaselineError(ValueError):
-    """One line on what is wrong with a baseline or a threshold, and what is allowed."""
+    pass
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Median and minimum of a benchmark's rounds in seconds, each with an interval."""
+    """Median and minimum of a benchmark's rounds in seconds, with intervals."""
 
     median_s: Estimate
     minimum_s: Estimate
@@ -49,7 +49,7 @@ class Saved(BaseModel):
 
     @property
     def machine(self) -> dict[str, Any] | None:
-        """The machine; None if no `dp_benchmark` was measured."""
+        """None if no `dp_benchmark` was measured."""
         return self.machine_info.dpbench
 
     def figures(self) -> dict[str, Figures]:
@@ -73,13 +73,13 @@ def parse_saved(content: Mapping[str, Any]) -> Saved:
 def from_json(fields: Mapping[str, Any], name: str) -> Figures:
     """What `to_json` wrote; other fields are ignored. Raise BaselineError."""
     try:
-        found = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
+        figures = _FIGURES.validate_python({key: fields.get(key) for key in Figures.__dataclass_fields__})
     except ValidationError as error:
         raise BaselineError(f"baseline: {one_line(name)}: {what_is_wrong(error)}") from error
-    for field, figure in (("median_s", found.median_s), ("minimum_s", found.minimum_s)):
-        if not all(isfinite(each) and each > 0 for each in (figure.value, *figure.ends)):
+    for field, figure in (("median_s", figures.median_s), ("minimum_s", figures.minimum_s)):
+        if not all(isfinite(time_s) and time_s > 0 for time_s in (figure.value, *figure.ends)):
             raise BaselineError(f"baseline: {one_line(name)}: {field}: {figure}; allowed: finite seconds above 0")
-    return found
+    return figures
 
 
 def machine_of(environment: Environment) -> dict[str, Any]:

@@ -1,12 +1,6 @@
-"""Exact counters of one training step, by phase, and the lines of code they come from.
+"""Exact counters of one training step, by phase, and the lines of code they come from: gate/causes.py draws one.
 
-A full name, such as ``backward.copies.sim:1->sim:0.size_bytes``, makes sets comparable line by line. Details add up to
-their counter:
-
-    counter                      what                            line that did it                         value
-    forward.python_calls         scatter (scatter_gather.py)     DataParallel.forward, module.py:120          4
-    forward.operators            aten.clone.default              DataParallel.gather, module.py:170           1
-    forward.copies.host->sim:0   1,024 bytes                     to_devices, transfer.py:42                   1
+The details of a counter add up to it.
 """
 
 from collections.abc import Mapping
@@ -25,7 +19,7 @@ ABSENT = "absent"
 
 
 class Phase(StrEnum):
-    """Parts of a step, in order; FORWARD begins with zero_grad and ends with the loss."""
+    """In order; FORWARD begins with zero_grad and ends with the loss."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -33,14 +27,12 @@ class Phase(StrEnum):
 
 
 class Traffic(Frozen):
-    """Messages of one kind, and their bytes."""
-
     count: int = Field(ge=0)
     size_bytes: int = Field(ge=0)
 
 
 class PhaseCounts(Frozen):
-    """All devices together; None is not counted on these devices, 0 is a count.
+    """All devices together; None is not counted on these devices.
 
     On simulated devices:
 
@@ -48,7 +40,7 @@ class PhaseCounts(Frozen):
     - `flops` are by torch's formulas for matrix products, convolutions and attention; other operators count 0.
     - `copies` are by link, such as ``host->sim:0`` or ``sim:0->sim:1``.
     - `host_calls` start no work on a device, or block the host: `HostCallName` in records/recording.py.
-    - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
+    - `allocations` are of device memory. `peak_bytes` is by device.
 
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
@@ -92,14 +84,12 @@ class Dependencies(Frozen):
     - `startable_at_half_bytes` of them can be sent at half: no stream or wait delays them behind the second half.
     - `issued_at_half_bytes` of them are issued by the host before it begins the second half of the last lane.
 
-    The order of the host's calls matters for the last one and two more only. `operators_before_issue` are issued
-    between a reduction's last gradient and its first copy, summed over reductions. `issue_swaps` are pairs of
-    reductions issued in another order than that of their gradients.
+    `operators_before_issue` are issued between a reduction's last gradient and its first copy, summed over reductions.
+    `issue_swaps` are pairs of reductions issued in another order than that of their gradients.
 
     If asked for: `copies_in_a_row` are the most copies of which each must wait for the one before. `passed_on_bytes`
     are the largest copy between two lanes that are not the base's, for all of which the next hop waits.
-    `calls_before_last_lane` are the host's calls before the last lane begins. `turns` are how often the forward goes on
-    in another lane's thread.
+    `calls_before_last_lane` are the host's. `turns` are how often the forward goes on in another lane's thread.
 
     `broadcast_bytes` carry parameters and buffers to the lane that gets most. `before_first_layer_bytes` of them must
     arrive before that lane's first layer can start.
@@ -120,7 +110,7 @@ class Dependencies(Frozen):
 
 
 class Kept(Frozen):
-    """Each step leaves this in host memory, on CPU lanes.
+    """What each step leaves in host memory, on CPU lanes.
 
     `python_blocks` are of Python's small objects, in multiples of 4. `malloc_bytes` are of all others, such as tensors,
     in multiples of 64.
@@ -146,9 +136,8 @@ class Counts(Frozen):
     """Mode `infer` has the forward phase alone.
 
     If asked for: `kept`, `more_steps`, `uses` (`measure/counted/uses.py`), and `slower_choices`, the trials, of three,
-    in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks, in its `unit`.
-    `nccl_links` has the bytes by link, such as ``sim:0->sim:1``, if NCCL's rings carried the stock wrapper's broadcasts
-    and sums; None for other variants.
+    in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks. `nccl_links` has the
+    bytes by link if NCCL's rings carried the stock wrapper's broadcasts and sums; None for other variants.
     """
 
     phases: dict[Phase, PhaseCounts]
@@ -175,9 +164,8 @@ def _leaves(path: str, value: Any) -> list[tuple[str, int]]:
 
 
 MOST_DETAILS = 20_000
-"""A case with more details has none; `mlp/tiny` on four lanes has 300."""
 LONGEST_TEXT = 120
-"""Characters of a source line or a name; the rest is cut off."""
+"""Characters of a source line or a name."""
 
 
 class Place(Frozen):
@@ -195,8 +183,8 @@ class Place(Frozen):
 class Detail(Frozen):
     """The part of `counter`, a full name, that one line causes.
 
-    `what` is an operator, the size of a copy, a call of the host, or a Python function. Functions have the `file` and
-    `line` of their definition in `defined`. `place` is that line; for a function the line of the call.
+    `what` is an operator, the size of a copy, a call of the host, or a Python function, which is `defined` at a file
+    and line. `place` is the line that did it; for a function the line of the call.
     """
 
     counter: str
@@ -208,7 +196,7 @@ class Detail(Frozen):
 
 class CountRecord(Frozen):
     """SKIPPED is a case that cannot be counted. `why_numbers` says why numbers were computed for a job that asked for
-    shapes only. `details` are there if asked for.
+    shapes only.
     """
 
     case: Case
@@ -250,7 +238,7 @@ class Change:
 
 
 def diff(old: Mapping[str, int], new: Mapping[str, int]) -> tuple[Change, ...]:
-    """Counters that changed, appeared or vanished, sorted by name."""
+    """Sorted by name."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())

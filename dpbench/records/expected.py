@@ -21,7 +21,7 @@ UPDATE = "dpbench counts --update"
 
 
 class Expected(Frozen):
-    """`cases` maps a case's id to counters by name. `schema_` is raised when a counter's meaning changes."""
+    """`cases` has counters by a case's id. `schema_` is raised when a counter's meaning changes."""
 
     format: Literal["dpbench.expected_counts"] = "dpbench.expected_counts"
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -35,14 +35,14 @@ def update_counts(folder: Path, records: Sequence[CountRecord]) -> Path:
     for record in records:
         if record.outcome is not Outcome.OK:
             raise WrongInputError(f"expected: {record.case.id} cannot be recorded: {record.why}")
-    found = expected_of(records)
-    path = path_of(folder, found)
-    write(path, found)
+    expected = expected_of(records)
+    path = path_of(folder, expected)
+    write(path, expected)
     return path
 
 
 def check_folder(folder: Path) -> None:
-    """Raise WrongInputError if the installed torch has no file, so that nothing is counted in vain."""
+    """Raise WrongInputError if the installed torch has no file."""
     versions = installed_versions()
     if versions is not None and not (path := _path(folder, *versions)).exists():
         raise _missing(path)
@@ -62,17 +62,17 @@ def check_counts(folder: Path, records: Sequence[CountRecord]) -> list[str]:
     counted = [record for record in records if record.outcome is Outcome.OK]
     if not counted:
         raise WrongInputError(f"expected: nothing could be counted: {failed[0].why}")
-    found = expected_of(counted)
-    lines = differences(read(path_of(folder, found)).cases, found.cases)
+    now = expected_of(counted)
+    lines = differences(read(path_of(folder, now)).cases, now.cases)
     return lines + [f"{record.case.id}: {record.why}" for record in failed]
 
 
 def expected_of(records: Iterable[CountRecord]) -> Expected:
     """All records must have outcome ok and one environment."""
-    found = sorted(records, key=lambda record: record.case.id)
-    environment = found[0].environment
+    in_order = sorted(records, key=lambda record: record.case.id)
+    environment = in_order[0].environment
     assert environment is not None
-    cases = {record.case.id: record.counts.by_name() for record in found if record.counts is not None}
+    cases = {record.case.id: record.counts.by_name() for record in in_order if record.counts is not None}
     return Expected(
         torch=environment.torch.partition("+")[0],  # the rest names the build: 2.13.0+cpu
         python=".".join(environment.python.split(".")[:2]),
@@ -116,14 +116,13 @@ def read(path: Path) -> Expected:
         raise WrongInputError(f"expected: {str(path)!r} holds no expected counts: {what_is_wrong(error)}") from error
 
 
-def differences(expected: Mapping[str, Mapping[str, int]], found: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for each case or counter that is missing, unexpected or different."""
+def differences(expected: Mapping[str, Mapping[str, int]], counted: Mapping[str, Mapping[str, int]]) -> list[str]:
     lines = []
-    for case in sorted(expected.keys() | found.keys()):
-        if case not in found:
+    for case in sorted(expected.keys() | counted.keys()):
+        if case not in counted:
             lines.append(f"{case}: expected, not counted")
         elif case not in expected:
             lines.append(f"{case}: counted, not expected")
         else:
-            lines += [f"{case}: {change}" for change in diff(expected[case], found[case])]
+            lines += [f"{case}: {change}" for change in diff(expected[case], counted[case])]
     return lines

@@ -1,4 +1,4 @@
-"""Telemetry of GPUs over the window in which samples are taken."""
+"""Telemetry of GPUs over the window in which samples are taken; results/records.md has units and sources."""
 
 from dataclasses import fields
 
@@ -13,10 +13,7 @@ _THROTTLED_SHARE = 0.01
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class Reading:
-    """A value, or the reason why there is none; never both.
-
-    `source` names the one of several that was read. `span_s` is the length of an average over less than the window.
-    """
+    """A value, or the reason why there is none; never both."""
 
     value: Real | None = None
     reason: str | None = None
@@ -30,13 +27,6 @@ class Reading:
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class DeviceTelemetry:
-    """`window_s` is the length of the sampled window.
-
-    `sm_busy` and `dram_bandwidth` are hardware counters (GPM), in percent: of busy SMs, and of the memory bandwidth.
-    `kernel_running` and `memory_in_use` are the driver's percentages of the time in which any kernel ran, and in which
-    memory was read or written: many tiny kernels make 100. `throttled_s` has seconds by cause.
-    """
-
     uuid: str
     window_s: Real
     sm_busy_percent: Reading
@@ -55,7 +45,7 @@ class DeviceTelemetry:
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether a cause lowered the clocks for over 1 % of the window; None if none is reported."""
+        """None if no cause is reported. Over 1 % of the window is throttled."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
 

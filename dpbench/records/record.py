@@ -34,7 +34,7 @@ _LOST_GPU = (
 
 
 def line_on_lost_gpu(text: str) -> str | None:
-    """The first line on a GPU that is lost or needs a reset, in the words of CUDA, NVML and the kernel; or None."""
+    """The first line on a lost GPU, in the words of CUDA, NVML and the kernel; or None."""
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
 
@@ -44,7 +44,7 @@ SCHEMA = 5
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 """A hash: nothing else may reach git's command line from a file."""
 _PYTHON = r"^\d{1,3}(\.\d{1,3}){1,2}[\w+.-]{0,40}$"
-"""A version as in 3.11.7, 3.14.0rc1 or 3.13.0+; it becomes a part of file names."""
+"""It becomes a part of file names."""
 
 
 class Outcome(StrEnum):
@@ -61,10 +61,9 @@ class Outcome(StrEnum):
 class Environment(Frozen):
     """The machine as the process sees it, which must be equal before two records are compared.
 
-    `gil` is whether the interpreter has its global lock. `affinity` are the cores that may be used, as in ``0-3,8``.
-    `cpu_limit` (in cores) and `memory_limit_bytes` are the container's, None without a limit. `gpus` and the tuples
-    named after it are in torch's order; `gpu_links` has an entry for each pair, as in ``0-1 NV18``. None is not
-    reported, or unknown to an older schema.
+    `affinity` are the cores that may be used, as in ``0-3,8``. `cpu_limit` (in cores) and `memory_limit_bytes` are the
+    container's, None without a limit. `gpus` and the tuples named after it are in torch's order; `gpu_links` has an
+    entry for each pair, as in ``0-1 NV18``. None is not reported, or unknown to an older schema.
     """
 
     hostname: str
@@ -91,21 +90,15 @@ class Environment(Frozen):
 
 
 class Metrics(Frozen):
-    """None is a fact that does not apply to the case.
+    """None is a fact that does not apply to the case. results/records.md has units and sources.
 
-    - `threads_per_lane` are intra-op threads. `stopped_by` is ``interval`` or ``budget``.
+    - `stopped_by` is ``interval`` or ``budget``.
     - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
       its sample's time minus the fastest's. Both are None for one process.
-    - `phases_s` has, by phase, the median over steps beside the samples, or the reason why there is none. With several
-      processes it is that of rank 0, and `phases_by_rank_s` has that of each. measure/phases.py and
-      measure/ranks/collectives.py define the phases.
+    - `phases_s` and `phases_by_rank_s` are of steps beside the samples; the first is that of rank 0.
     - `relative_error` is the distance of the gradients (`infer`: outputs) from those of the plain module, run chunk by
       chunk.
-    - `rank_machines` has the host name of each rank's machine, and `network_interface` is rank 0's for gloo.
-      `rank_link_mbit_per_s` has the speed of each rank's, or None where the system does not know it.
-    - `peak_rss_bytes` is the sum of each process's own peak since it began; shared pages count in each process.
-    - `peak_device_bytes` and `peak_reserved_bytes` are the allocators' over the sampled window, by device.
-    - `telemetry` is of the same window, by device, or the reason why a device has none.
+    - `rank_link_mbit_per_s` has None where the system does not know the speed.
     """
 
     threads_per_lane: Count
@@ -128,8 +121,8 @@ class Metrics(Frozen):
 
     @property
     def is_throttled(self) -> bool | None:
-        """Whether any device's clocks were lowered during the window; None if no device reports it."""
-        devices = [each for each in (self.telemetry or {}).values() if isinstance(each, DeviceTelemetry)]
+        """None if no device reports it."""
+        devices = [device for device in (self.telemetry or {}).values() if isinstance(device, DeviceTelemetry)]
         known = [throttled for device in devices if (throttled := device.is_throttled) is not None]
         return any(known) if known else None
 
@@ -162,12 +155,11 @@ class Record(Frozen):
 
     @property
     def has_enough_samples(self) -> bool:
-        """Whether there are enough by `stats/least_samples.py`; a failed record has none."""
+        """By `stats/least_samples.py`; False for a failed record."""
         return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property
     def step_times_s(self) -> tuple[float, ...]:
-        """The seconds of a step, by sample: the sample's divided by its steps."""
         return tuple(sample_s / self.case.steps_per_sample for sample_s in self.samples_s)
 
     def to_json(self) -> dict[str, Any]:
@@ -178,11 +170,11 @@ class Record(Frozen):
 
 
 class RecordLineError(ValueError):
-    """What is wrong with a line of a file of records."""
+    pass
 
 
 def to_line(record: Record) -> bytes:
-    """The record as a line with its newline; a NaN among the metrics becomes null."""
+    """A NaN among the metrics becomes null."""
     return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
 
 

@@ -27,7 +27,7 @@ _READ = (1, 2, 3, VERSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """A computation; if it is not `is_launched`, it is a view or an empty tensor, and the device does no work."""
+    """If it is not `is_launched`, it is a view or an empty tensor, and the device does no work."""
 
     id: int
     name: str
@@ -45,7 +45,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Bytes sent over a link, on `stream`. `source` and `destination` are device indices, None for the host."""
+    """`source` and `destination` are device indices, None for the host."""
 
     id: int
     source: int | None
@@ -92,8 +92,6 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWait:
-    """The host blocks until the events in `after` have finished."""
-
     id: int
     after: tuple[int, ...]
     thread: int = 0
@@ -101,7 +99,7 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """The caller's name for a moment, such as ``backward``."""
+    """A moment such as ``backward``."""
 
     id: int
     name: str
@@ -135,10 +133,7 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientReady:
-    """Autograd has added the last part to ``parameter.grad``.
-
-    `parameter` is its position in ``base.parameters()``.
-    """
+    """Autograd has added the last part to the gradient of a `parameter` of this position in ``base.parameters()``."""
 
     id: int
     parameter: int
@@ -148,8 +143,8 @@ class GradientReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
-    """`modules`, `parameters` and `buffers` are numbers, a shared one counted once. `parameter_sizes` has bytes, in the
-    order of ``base.parameters()``.
+    """Numbers, a shared module or tensor counted once; `parameter_sizes` has bytes, in the order of
+    ``base.parameters()``.
     """
 
     modules: int
@@ -177,9 +172,8 @@ class Recording:
     model: ModelFacts | None = None
 
     def order(self) -> dict[int, list[int]]:
-        """For each launched operator and each copy the ids directly before it.
-
-        These are the one before in its stream, and those that its stream or the host waited for since.
+        """For each launched operator and each copy the ids directly before it: in its stream, and those waited for
+        since.
         """
         order: dict[int, list[int]] = {}
         awaited: dict[int, list[int]] = {}
@@ -199,10 +193,7 @@ class Recording:
         return order
 
     def write(self, path: Path) -> None:
-        """One JSON object a line: format, version, devices, streams and model; then the events.
-
-        Raise OSError, and leave an old file, if that fails.
-        """
+        """One JSON object a line: a header, then the events. Raise OSError, and leave an old file, if that fails."""
         head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
         if self.model is not None:
             head["model"] = asdict(self.model)

@@ -14,7 +14,8 @@ MOST_RANKS = 8
 
 class Part(StrEnum):
     """FORWARD begins with the first forward of a module after the last step, and BACKWARD is each call of autograd.
-    OTHER comes before the forward. OPTIMIZER lasts from there until an optimizer has stepped, which ends the step.
+
+    OTHER comes before the forward. OPTIMIZER lasts until an optimizer has stepped, which ends the step.
     """
 
     SETUP = "setup"
@@ -58,9 +59,8 @@ class RankIssues(Frozen):
 
 
 class ScriptJob(Frozen):
-    """Its path is in `folder`, None for the current one.
-
-    A rank ends after `steps` steps of its optimizers, or with the script.
+    """Its path is in `folder`, None for the current one. A rank ends after `steps` steps of its optimizers, or with the
+    script.
     """
 
     script: str
@@ -71,20 +71,18 @@ class ScriptJob(Frozen):
 
 
 class ScriptJobs(Frozen):
-    """One after the other, each for `timeout_s`."""
+    """Each job has `timeout_s`."""
 
     jobs: tuple[ScriptJob, ...] = Field(min_length=1)
     timeout_s: float = Field(gt=0)
 
 
 class ScriptRecord(Frozen):
-    """What each rank issued, or the `reason` why that is not known."""
+    """`reason` says why the ranks' issues are not known."""
 
     ranks: tuple[RankIssues, ...] = ()
     reason: str | None = None
 
 
 class ScriptRecords(Frozen):
-    """One record for each job, in order."""
-
     records: tuple[ScriptRecord, ...]

@@ -1,12 +1,8 @@
 """JSON Lines, each safe on disk before the next case is measured.
 
-``(case.id, round)`` is unique in a file, so `--retry failed` first moves failed records to the end of a second file:
-
-    sweep-machine.jsonl             ok   ok   crashed   ok        before
-    sweep-machine.jsonl             ok   ok   ok   ...            after, new records at the end
-    sweep-machine.jsonl.retried     crashed
-
-After an interrupted move the record is in both files or in the second one, and is measured again.
+``(case.id, round)`` is unique in a file, so `--retry failed` first moves failed records to the end of a second file,
+``sweep-machine.jsonl.retried``. After an interrupted move the record is in both files or in the second one, and is
+measured again.
 """
 
 import os
@@ -27,12 +23,12 @@ from dpbench.text.outside import open_input
 
 
 class StoreError(WrongInputError):
-    """One line with the file or folder and what is wrong with it."""
+    pass
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Records in the order of writing; `warnings` report what was dropped."""
+    """In the order of writing; `warnings` report what was dropped."""
 
     records: tuple[Record, ...]
     warnings: tuple[str, ...] = ()
@@ -73,10 +69,9 @@ class Store:
         self._fd = fd
 
     def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
-        """A torn end is dropped with a warning.
+        """Drop a torn end with a warning. Raise StoreError, with the line's number, for any other bad line.
 
-        Raise StoreError, with the line's number, for any other bad line. With `leave_out_bad_lines`, one warning names
-        the first and how many there are.
+        With `leave_out_bad_lines`, one warning names the first and how many there are.
         """
         bad: list[str] = []
         try:
@@ -94,7 +89,7 @@ class Store:
             self._fd = None
 
     def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
-        """The records, and the bytes of a torn end. A bad line is added to `bad`, or raises."""
+        """Also return the bytes of a torn end. A bad line is added to `bad`, or raises."""
         records: list[Record] = []
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
@@ -132,7 +127,6 @@ class Retry(StrEnum):
 
 
 def retried_path(store: Store) -> Path:
-    """The file that keeps the failed records."""
     return store.path.with_name(f"{store.path.name}.retried")
 
 
@@ -152,13 +146,13 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """The file, in a folder made if needed, in which a stopped sweep continues. Raise StoreError."""
+    """A stopped sweep continues in this file. Raise StoreError."""
     _make(folder)
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
 def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
-    """A new empty file ``command-20250131T120000Z.jsonl``, in a folder made if needed. Raise StoreError."""
+    """Make an empty file such as ``command-20250131T120000Z.jsonl``. Raise StoreError."""
     beginning = f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     _make(folder)
     for number in count(1):
@@ -175,7 +169,6 @@ def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
 
 
 def drop_if_empty(path: Path) -> None:
-    """Remove the file of a run that ended before it wrote a line."""
     with suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()

@@ -22,8 +22,6 @@ _THE_HOST = "the host"
 
 
 class _Key(NamedTuple):
-    """What spans of one part have in common."""
-
     doing: Doing | None
     who: str
     phase: str
@@ -33,7 +31,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True)
 class PathPart:
-    """Spans of the critical path that do the same. `length` is their sum, and `share` is that of the whole path.
+    """Spans of the critical path that do the same. `length` is their sum.
 
     `doing` is None for time in which nothing was recorded. `who` computes, issues or waits; with `is_own` it moves the
     data itself. `waited` is the part of `length` in which a device that waits computes nothing. `moved` and `lanes` say
@@ -52,7 +50,7 @@ class PathPart:
 
 
 def parts_of_path(timeline: Timeline) -> list[PathPart]:
-    """Return the parts in the order of their first span. Their lengths add up to the timeline's length."""
+    """The parts in the order of their first span. Their lengths add up to the timeline's."""
     stretches: dict[_Key, list[Stretch]] = {}
     lanes: dict[_Key, set[int]] = {}
     path = [timeline.spans[i] for i in timeline.path]
@@ -74,7 +72,7 @@ def parts_of_path(timeline: Timeline) -> list[PathPart]:
 
 
 def _key(span: Span, later: Sequence[Span]) -> _Key:
-    """Return what a span of the path does. What it sends is for the device of the next span that is no move."""
+    """What a span sends is for the device of the next span that is no move."""
     if span.doing is not Doing.MOVE:
         return _Key(span.doing, span.device or _THE_HOST, span.phase)
     waiters = (other.device for other in later if other.doing is not Doing.MOVE)
@@ -83,9 +81,8 @@ def _key(span: Span, later: Sequence[Span]) -> _Key:
 
 
 def path_in_words(timeline: Timeline, shown: Callable[[float], str]) -> list[str]:
-    """Return a clause for each part of the critical path. `shown` makes a text of a time.
-
-    Parts of less than three percent are one clause at the end.
+    """A clause for each part of the critical path; parts of less than three percent share one. `shown` makes a text of
+    a time.
     """
     parts = parts_of_path(timeline)
     clauses = [_clause(part, shown) for part in parts if part.share >= _LEAST_SHARE]
@@ -112,7 +109,7 @@ def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
 
 
 def _of_lanes(lanes: Sequence[int]) -> str:
-    """Return ``of lane 3``, ``of lanes 1 to 3`` or ``of lanes 1 and 3``; nothing if no lane is known."""
+    """A text such as ``of lane 3``, ``of lanes 1 to 3`` or ``of lanes 1 and 3``; empty if no lane is known."""
     *others, last = lanes or (None,)
     if not others:
         return "" if last is None else f" of lane {last}"
@@ -122,7 +119,7 @@ def _of_lanes(lanes: Sequence[int]) -> str:
 
 
 def covered(stretches: Iterable[Stretch]) -> float:
-    """Return the time that the stretches cover together."""
+    """The time that the stretches cover together."""
     length, end = 0.0, 0.0
     for start, finish in sorted(stretches):
         length += max(finish - max(start, end), 0.0)
@@ -131,25 +128,22 @@ def covered(stretches: Iterable[Stretch]) -> float:
 
 
 def overlap(one: Sequence[Stretch], other: Sequence[Stretch]) -> float:
-    """Return the time that both cover."""
     return max(covered(one) + covered(other) - covered([*one, *other]), 0.0)
 
 
 def computing(timeline: Timeline, device: str) -> list[Stretch]:
-    """Return when a device computes."""
     return [(s.start, s.finish) for s in timeline.spans if s.doing is Doing.COMPUTE and s.device == device]
 
 
 def idle_shares(timeline: Timeline) -> dict[str, float]:
-    """Return for each device the share of the timeline in which it does not compute."""
+    """By device, the share of the timeline in which it does not compute."""
     length = timeline.length or 1.0
     return {device: 1 - covered(computing(timeline, device)) / length for device in timeline.devices}
 
 
 def overlapped_share(timeline: Timeline) -> float | None:
-    """Return the share of the communication's time in which a device computes, as the mean over the devices.
-
-    It is None if nothing is sent.
+    """The share of the communication's time in which a device computes, as the mean over the devices; None if nothing
+    is sent.
     """
     moving = [(span.start, span.finish) for span in timeline.spans if span.doing is Doing.MOVE]
     sent = covered(moving) * len(timeline.devices)

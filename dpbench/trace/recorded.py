@@ -18,7 +18,7 @@ from dpbench.records.count_record import Phase
 from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline, VariantTrace
 
 STEP_MARK = "step"
-"""The mark around a step. It waits for the devices at its end."""
+"""The mark waits for the devices at its end."""
 MARK = "dpbench: "
 """The beginning of the names of our own marks in the profiler's file."""
 _MARK, _OPERATOR, _COPY = "user_annotation", "cpu_op", "gpu_memcpy"
@@ -36,10 +36,10 @@ Event = Mapping[str, Any]
 def recorded_trace(
     variant: str, profile: Mapping[str, Any], other_s: Sequence[float], reduction_nodes: Sequence[str] = ()
 ) -> VariantTrace:
-    """Return the trace of the shortest marked step of a profile. Its step time is the median of `other_s`.
+    """The trace of the shortest marked step of a profile; `other_s` are the seconds of steps without a profiler.
 
-    `other_s` are the seconds of steps without a profiler. `reduction_nodes` are the names of the autograd nodes that
-    sum the lanes' gradients. Raise ValueError if no step is marked.
+    `reduction_nodes` are the names of the autograd nodes that sum the lanes' gradients. Raise ValueError if no step is
+    marked.
     """
     step, events = shortest_step(profile)
     step_s = median(other_s)
@@ -54,9 +54,8 @@ def recorded_trace(
 
 
 def shortest_step(profile: Mapping[str, Any]) -> tuple[Event, list[Event]]:
-    """Return the mark of the shortest marked step, and its events: by start, the longest first.
-
-    Of several steps the shortest was disturbed least. Raise ValueError if no step is marked.
+    """The mark of the step that was disturbed least, and its events: by start, the longest first. Raise ValueError if
+    none.
     """
     complete = [event for event in profile.get("traceEvents", ()) if event.get("ph") == "X"]
     steps = [event for event in complete if event["name"] == MARK + STEP_MARK and event.get("cat") == _MARK]
@@ -70,8 +69,6 @@ def shortest_step(profile: Mapping[str, Any]) -> tuple[Event, list[Event]]:
 
 @dataclass(frozen=True)
 class _Launch:
-    """When a kernel was launched, in which phase, and by which span."""
-
     start_s: float
     phase: str
     span: int | None
@@ -81,8 +78,8 @@ class _Launch:
 class _Spans:
     """The spans of the events that were read, in the order of their starts.
 
-    `nodes` are the events that sum the lanes' gradients. `parts` has for a thread what it moves, and until when.
-    `last` is the last span of each row, and `ended` has all finishes in order.
+    `nodes` are the events that sum the lanes' gradients. `parts` has for a thread what it moves, and until when. `last`
+    is the last span of each row, and `ended` has all finishes in order.
     """
 
     step: Event
@@ -127,7 +124,6 @@ class _Spans:
             self._add(span if self.devices else self._on_cpu(span, thread, name))
 
     def _on_cpu(self, span: Span, thread: str, name: str) -> Span:
-        """Return the span with what a thread of a CPU lane does."""
         moved, until_s = self.parts.get(thread, (None, 0.0))
         moved = Moved.GRADIENTS if name in self.nodes else moved if span.start <= until_s else None
         return replace(span, doing=Doing.COMPUTE if moved is None else Doing.MOVE, device=thread, moved=moved)

@@ -8,12 +8,12 @@ from dpbench.records.recording import Copy, Mark, Operator, Recording
 from dpbench.trace.timeline import Doing, Moved, Row, Span, Timeline
 
 HOME = 0
-"""The device of the base: it gathers the outputs and sums the gradients."""
+"""The base's device: it gathers the outputs and sums the gradients."""
 _TO_THE_HOST = re.compile(r"copy (\d+) to host")
 
 
 def simulated_timeline(recording: Recording) -> Timeline:
-    """Return the recorded operators and copies as spans of one unit each."""
+    """Spans have one unit each."""
     spans, places, rows, phase = list[Span](), dict[int, int](), dict[int, Row](), ""
     order = recording.order()
     for event in recording.events:
@@ -36,26 +36,26 @@ def simulated_timeline(recording: Recording) -> Timeline:
 
 
 def _next_row(device: int, rows: dict[int, Row]) -> Row:
-    """Return the row of the device's next stream. They are numbered from 1 in the order of first use."""
+    """Streams are numbered from 1 in the order of first use."""
     group = f"device {device}"
     return Row(group, f"stream {1 + sum(row.group == group for row in rows.values())}")
 
 
 def staged_from(before: Iterable[str]) -> int | None:
-    """Return the device of the last copy to the host among the names of what a copy waited for; None without one.
+    """The device of the last copy to the host among the names of what a copy waited for; None without one.
 
     Route "host" sends a piece from a device to the host, and from there to others. Names are in the order of issue.
     """
-    return next((int(found[1]) for found in map(_TO_THE_HOST.fullmatch, reversed(list(before))) if found), None)
+    return next((int(copy[1]) for copy in map(_TO_THE_HOST.fullmatch, reversed(list(before))) if copy), None)
 
 
 def moved_by(
     phase: str, source: int | None, destination: int | None, staged: int | None = None
 ) -> tuple[Moved, int | None]:
-    """Return what a copy carries, and the lane that it belongs to; a lane of None means all.
+    """What a copy carries, and the lane that it belongs to; a lane of None means all.
 
     An end of None is the host. A copy from the host passes on what the device `staged` sent there, or inputs if that is
-    None. A chain sends parameters and gradients from lane to lane. They belong to the lane at the far end of the copy.
+    None. In a chain, parameters and gradients belong to the lane at the far end of the copy.
     """
     if source is None and staged != destination:
         source = staged

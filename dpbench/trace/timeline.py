@@ -6,9 +6,8 @@ A row is a thread of the host or a stream of a device. Spans of one row do not o
     device 0, stream 1          [ op 1 ]....waits....[ op 2 ]
     device 0, stream 2                  [ gradients ]
 
-`perfetto` gives them in the Trace Event Format, which Perfetto and chrome://tracing open. The host and each device of a
-variant are a process each; each row is a thread. Times are whole nanoseconds in microseconds, so rounding makes no
-spans overlap. A unit of a simulated trace is a millisecond.
+`perfetto` gives them in the Trace Event Format. Times are whole nanoseconds in microseconds, so rounding makes no spans
+overlap.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,15 +19,13 @@ from typing import Any, NamedTuple
 
 
 class Source(StrEnum):
-    """Where a timeline is from. A simulated one has an order and no times."""
+    """A simulated timeline has an order and no times."""
 
     RECORDED = "recorded"
     SIMULATED = "simulated"
 
 
 class Doing(StrEnum):
-    """What a span does: a host call, a computation, or bytes on their way."""
-
     HOST = "host"
     COMPUTE = "compute"
     MOVE = "move"
@@ -57,11 +54,10 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of work.
+    """`start` and `finish` are in seconds, or in units if the source is simulated.
 
-    `start` and `finish` are in seconds, or in units if the source is simulated. `before` are positions of the spans
-    that it waited for. `device` is the device that computes; on CPU lanes, the thread that computes or moves data.
-    `moved` and `lane` say what a move carries, and of which lane; a lane of None means all.
+    `before` are positions of the spans that it waited for. `device` computes; on CPU lanes it is the thread that
+    computes or moves data. `moved` and `lane` say what a move carries, and of which lane; a lane of None means all.
     """
 
     name: str
@@ -88,14 +84,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The spans of a step. `devices` are all devices, also those without a span."""
+    """`devices` are all devices, also those without a span."""
 
     spans: Sequence[Span]
     devices: Sequence[str]
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows as they are drawn: the host, then the devices, each in the order of first use."""
+        """The host, then the devices, in the order of first use."""
         groups = (HOST, *self.devices)
         return sorted(dict.fromkeys(span.row for span in self.spans), key=lambda row: groups.index(row.group))
 
@@ -105,7 +101,7 @@ class Timeline:
 
     @cached_property
     def path(self) -> list[int]:
-        """The critical path: from the last finish back over the cause of each span, the first one first."""
+        """Forwards: from the last finish back over the cause of each span."""
         path: list[int] = []
         at = self._last(range(len(self.spans)))
         while at is not None:
@@ -114,11 +110,10 @@ class Timeline:
         return path[::-1]
 
     def _last(self, positions: Sequence[int]) -> int | None:
-        """Return the span that ends last, None for no spans."""
         return max(positions, key=lambda i: self.spans[i].finish, default=None)
 
     def waits(self) -> list[Wait]:
-        """Return the gaps between the spans of each thread, and of each stream that computes.
+        """The gaps between the spans of each thread, and of each stream that computes.
 
         A stream also waits for its first span, but a thread only starts with it. A stream for copies that carries
         nothing waits for nothing. Before a span that waited for nothing, or for its own row, there is no gap.
@@ -139,8 +134,7 @@ class Timeline:
 class VariantTrace:
     """A variant's timeline, or the `reason` why there is none.
 
-    `step_s` is the time of a step, None if the source has no times. It may differ from the timeline's length: `notes`
-    say why.
+    `step_s` is None if the source has no times. `notes` say why it may differ from the timeline's length.
     """
 
     variant: str
@@ -152,7 +146,7 @@ class VariantTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """The traces of several variants. `title` says of which workload, batch and devices."""
+    """`title` says of which workload, batch and devices."""
 
     source: Source
     title: str
@@ -164,7 +158,6 @@ UNIT_S = 1e-3
 
 
 def perfetto(trace: Trace) -> dict[str, Any]:
-    """Return the object to write as JSON."""
     unit_s = UNIT_S if trace.source is Source.SIMULATED else 1.0
     notes = ["An order without times: each operator and copy takes one unit, drawn as 1 ms."] * (unit_s == UNIT_S)
     events: list[dict[str, Any]] = []

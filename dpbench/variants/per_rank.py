@@ -1,15 +1,6 @@
-"""Schemes with one process per device: DistributedDataParallel, and FSDP2.
+"""Schemes with one process per device: DistributedDataParallel, and FSDP2. The caller has set up the process group.
 
-DDP averages gradients by all-reduces. Its parameters:
-
-bucket_cap_mb, gradient_as_bucket_view, static_graph     arguments of DistributedDataParallel
-hook             gradients are sent in a coarser type: torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py
-sync_batchnorm   the base's batch norms become torch.nn.SyncBatchNorm
-accumulate       read by registry.py: the step has several micro-batches, all but the last under `no_sync`
-
-With FSDP2 each rank keeps a part of every parameter, gradient and optimizer state. Around a block's forward and
-backward all ranks gather its parameters; its gradients are reduced and scattered. A block is a module inside an
-`nn.ModuleList` or `nn.Sequential`, and the rest of the base is one more.
+With FSDP2 a block is a module inside an `nn.ModuleList` or `nn.Sequential`, and the rest of the base is one more.
 """
 
 from collections.abc import Iterator
@@ -32,9 +23,9 @@ def _ddp(
     sync_batchnorm: bool = False,
     **arguments: Any,
 ) -> Forward:
-    """The caller has set up the process group.
+    """`sync_batchnorm` replaces modules of the base in place; their parameters stay the same objects.
 
-    `sync_batchnorm` replaces modules of the base in place; their parameters stay the same objects.
+    `hook` sends gradients in a coarser type: torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py.
     """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -48,15 +39,13 @@ def _ddp(
 
 
 def _no_sync(scheme: Any) -> AbstractContextManager[None]:
-    found: AbstractContextManager[None] = scheme.no_sync()
-    return found
+    return scheme.no_sync()
 
 
 DDP = Variant(_ddp, per_rank=True, without_reduction=_no_sync)
 
 
 def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """Shard in place; the caller has set up the process group."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

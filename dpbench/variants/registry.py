@@ -33,7 +33,7 @@ def variant(*, per_rank: bool = False) -> Callable[[F], F]:
 
 
 def own_variant(name: VariantId) -> Variant:
-    """Import the user's callable; raises WorkloadError."""
+    """Import the user's callable; raise WorkloadError."""
     named = f"variants: {str(name)!r}"
     with current_directory_importable():
         function = load(named, name.name)
@@ -56,17 +56,16 @@ def own_variant(name: VariantId) -> Variant:
 
 
 def variant_of(variant: VariantId) -> Variant:
-    """The id's parameters are bound to `wrap`, but for `accumulate` and `loss`, which decide micro-batches and where
-    the loss is computed.
+    """The id's parameters are bound to `wrap`, but for `accumulate` and `loss`.
 
-    Raises WorkloadError for a callable that cannot be loaded.
+    Raise WorkloadError for a callable that cannot be loaded.
     """
     if isinstance(variant.name, OwnName):
         return own_variant(variant)
     module, _, attribute = variant.name.wrapper.partition(":")
-    found: Variant = getattr(import_module(f"dpbench.variants.{module}"), attribute)
+    scheme: Variant = getattr(import_module(f"dpbench.variants.{module}"), attribute)
     values = dict(variant.values)
     micro_batches = int(values.pop("accumulate", 1))
     has_loss = values.pop("loss", "outputs") == "replicas"
-    wrap = partial(found.wrap, **values) if values else found.wrap
-    return replace(found, wrap=wrap, micro_batches=micro_batches, has_loss=has_loss)
+    wrap = partial(scheme.wrap, **values) if values else scheme.wrap
+    return replace(scheme, wrap=wrap, micro_batches=micro_batches, has_loss=has_loss)

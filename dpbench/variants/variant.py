@@ -9,23 +9,20 @@ import torch
 from torch import Tensor, nn
 
 Forward = Callable[..., Any]
-"""The callable from the workload's inputs, the whole batch or with `per_rank` one rank's chunk, to the output."""
+"""From the workload's inputs, the whole batch or with `per_rank` one rank's chunk, to the output."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """``wrap(base, devices)`` returns the callable that replaces the model.
+    """``wrap(base, devices)`` returns the callable that replaces the model. The base is on ``devices[0]`` already.
 
-    The base is on ``devices[0]`` already. With `per_rank` each device has a process, and `wrap` gets the rank's one
-    device. With `concurrent_lanes` the lanes divide the intra-op threads.
-
-    With `has_loss`, `wrap` takes the workload's `loss` too, and in training the callable takes the inputs and the
-    target, and returns the loss of each item.
+    With `per_rank` each device has a process, and `wrap` gets the rank's one device. With `concurrent_lanes` the lanes
+    divide the intra-op threads. With `has_loss`, `wrap` takes the workload's `loss` too, and in training the callable
+    takes the inputs and the target, and returns the loss of each item.
 
     All `micro_batches` but the last run in the context ``without_reduction(scheme)``, in which replicas keep the sums
-    of their gradients.
-
-    ``trials_left(scheme)`` returns how many further steps the scheme tries something; None if it does not say.
+    of their gradients. ``trials_left(scheme)`` returns how many further steps the scheme tries something; None if it
+    does not say.
     """
 
     wrap: Callable[..., Forward]
@@ -45,7 +42,7 @@ def _single(base: nn.Module, devices: list[torch.device]) -> Forward:
 
 
 def _torch_dp(base: nn.Module, devices: list[torch.device]) -> Forward:
-    """Raises ValueError for CPU lanes: without an accelerator the stock wrapper silently calls the base."""
+    """Raise ValueError for CPU lanes: without an accelerator the stock wrapper silently calls the base."""
     if any(device.type == "cpu" for device in devices):
         names = "+".join(map(str, devices))
         raise ValueError(f"devices: {names!r} has CPU lanes; torch.nn.DataParallel runs on accelerators only")
@@ -59,10 +56,7 @@ def _tuned(
     loss: Callable[[Any, Tensor], Tensor] | None = None,
     **parameters: Any,
 ) -> Forward:
-    """`parameters` are fields of `dpbench.parallel.Policy`.
-
-    With a `loss` replicas compute it, and outputs stay on their lanes.
-    """
+    """`parameters` are fields of `dpbench.parallel.Policy`. With a `loss` replicas compute it."""
     from dpbench.parallel import DataParallel, Policy
 
     if loss is not None:
@@ -73,14 +67,12 @@ def _tuned(
 
 
 def _accumulate(scheme: Any) -> AbstractContextManager[None]:
-    found: AbstractContextManager[None] = scheme.accumulate()
-    return found
+    return scheme.accumulate()
 
 
 def _trials_left(scheme: Any) -> int | None:
-    """The wrapper's answer; None for wrappers of old commits, which do not say."""
-    found: int | None = getattr(scheme, "trials_left", None)
-    return found
+    """None for wrappers of old commits."""
+    return getattr(scheme, "trials_left", None)
 
 
 SINGLE = Variant(_single, concurrent_lanes=False)

@@ -1,4 +1,4 @@
-"""The 1,797 images of handwritten digits in scikit-learn: real data without a download."""
+"""The 1,797 images of handwritten digits in scikit-learn."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ LEVELS = 17
 
 @cache
 def load() -> tuple[Tensor, Tensor]:
-    """All images, int64 of shape (1797, 8, 8), and labels from 0 to 9; raises WorkloadError without scikit-learn."""
+    """All images, int64 of shape (1797, 8, 8), and labels from 0 to 9; raise WorkloadError without scikit-learn."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -29,7 +29,7 @@ def load() -> tuple[Tensor, Tensor]:
 
 
 def draw(size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """`size` images and labels in a random order, which repeats for a batch larger than the data."""
+    """In a random order, which repeats for a batch larger than the data."""
     images, labels = load()
     order = torch.randperm(len(labels), generator=generator)
     chosen = order[torch.arange(size) % len(labels)]

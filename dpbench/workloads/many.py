@@ -1,7 +1,4 @@
-"""Many small tensors, each in a module of its own, and few operators.
-
-A step's time is that of work for each tensor and module: a cost that grows with their square shows here first.
-"""
+"""Many small tensors, each in a module of its own: a cost that grows with their square shows here first."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -43,8 +40,6 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 class Offset(nn.Module):
-    """Returns its tensor, shape (64,)."""
-
     def __init__(self) -> None:
         super().__init__()
         self.value = nn.Parameter(torch.zeros(FEATURES))

@@ -1,7 +1,4 @@
-"""From a name to a workload: a built-in family, or the user's own factory.
-
-The user's code is found in the current directory first, and its errors become one line.
-"""
+"""From a name to a workload: a built-in family, or the user's own factory."""
 
 import importlib
 import os
@@ -49,7 +46,7 @@ def load(named: str, text: str) -> Any:
 
 
 def attempt(named: str, what: str, action: Callable[[], T]) -> T:
-    """Raises WorkloadError if the user's code raises, `sys.exit` included."""
+    """Raise WorkloadError if the user's code raises, `sys.exit` included."""
     try:
         return action()
     except (Exception, SystemExit) as error:
@@ -58,7 +55,7 @@ def attempt(named: str, what: str, action: Callable[[], T]) -> T:
 
 
 def kind_of(value: object) -> str:
-    """A value's type, and its shape or the beginning of its text."""
+    """A value's type, with its shape or the beginning of its text."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
     return f"{type(value).__name__} {str(value)[:40]!r}"
@@ -77,10 +74,7 @@ _BATCH = f"{Batch.__module__}.{Batch.__name__}"
 
 
 def resolve(name: str, data: Data) -> Workload:
-    """``family/size``, or ``package.module:factory``: a user's function without arguments that returns a `Workload`.
-
-    Raises WorkloadError.
-    """
+    """``family/size``, or ``package.module:factory``, a user's function without arguments. Raise WorkloadError."""
     try:
         parse_workload(name)
     except ValueError as error:
@@ -108,9 +102,9 @@ def _from_factory(name: str, data: Data) -> Workload:
 
 
 def check(workload: Workload, name: str) -> None:
-    """Run the model's forward and loss on a batch of 2.
+    """Run the model's forward and loss on a batch of 2. torch's random state does not change.
 
-    Raises WorkloadError with the workload's name and the part that failed. torch's random state does not change.
+    Raise WorkloadError with the workload's name and the part that failed.
     """
     named = f"workloads: {name!r}"
     with torch.random.fork_rng(devices=[]):

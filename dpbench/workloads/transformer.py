@@ -48,9 +48,7 @@ def workload(size: Size, data: Data) -> Workload:
 
 
 def next_token_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """The mean cross entropy of logits, shape (batch, sequence, vocabulary), and next tokens, shape (batch,
-    sequence).
-    """
+    """The mean cross entropy of logits, shape (batch, sequence, vocabulary), and tokens, shape (batch, sequence)."""
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
@@ -100,9 +98,8 @@ class GPT2(nn.Module):
         self._initialise(size.layers)
 
     def _initialise(self, layers: int) -> None:
-        """The weights' standard deviation is 0.02.
-
-        That of projections into the residual stream is 0.02 / sqrt(2 layers): section 2.3 of the GPT-2 paper.
+        """Standard deviations of 0.02, and 0.02 / sqrt(2 layers) for projections into the residual stream: section 2.3
+        of the GPT-2 paper.
         """
         for name, parameter in self.named_parameters():
             if name.endswith("c_proj.weight"):

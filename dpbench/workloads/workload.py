@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 
 
 class WorkloadError(ValueError):
-    """One line on a workload or variant that cannot be used: the field, its value and what is allowed."""
+    """One line on a workload or variant that cannot be used."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dpbench.elastic.elastic_record import (
     RunScheme,
 )
 from dpbench.elastic.request import parse_plan
-from dpbench.elastic.run_files import merged
+from dpbench.elastic.run_files import in_time
 from dpbench.records.record import Outcome
 
 SETTINGS = ElasticSettings(
@@ -37,7 +37,7 @@ def steps(begin_s: float, first: int, end: int, every_s: float = 1.0) -> list[El
 
 def one_outage() -> tuple[ElasticEvent, ...]:
     """Seven steps, a kill of rank 1 at 10 s, a restart from 5 steps. Rank 0 stamps step 6 after the fault."""
-    return merged(
+    return in_time(
         [
             *steps(4, 0, 6),
             event(9.05, EventKind.CHECKPOINT_END, step=5),
@@ -45,13 +45,9 @@ def one_outage() -> tuple[ElasticEvent, ...]:
             event(10.01, EventKind.STEP, step=6),
             event(11, EventKind.STOP_BEGIN, rank=None),
             event(11.5, EventKind.STOP_END, rank=None),
-            event(11.5, EventKind.RENDEZVOUS_BEGIN, rank=None),
-            event(14, EventKind.RENDEZVOUS_END, rank=None),
             event(14.25, EventKind.START_BEGIN, rank=None),
             event(18, EventKind.READY, rank=1),
-            event(18, EventKind.RESTORE_BEGIN, rank=1),
             event(19, EventKind.READY),
-            event(19, EventKind.RESTORE_BEGIN),
             event(20, EventKind.RESTORE_END, rank=1, step=5),
             event(20.5, EventKind.RESTORE_END, step=5),
             *steps(21.5, 5, 20),
@@ -64,26 +60,11 @@ def two_rounds() -> tuple[ElasticEvent, ...]:
     """The same with agent 1, which stops until 13.5 s while agent 0 waits; a second round stops workers again."""
     late = [event(11, EventKind.STOP_BEGIN, None, agent=1), event(13.5, EventKind.STOP_END, None, agent=1)]
     again = [event(16, EventKind.STOP_BEGIN, None), event(16.5, EventKind.STOP_END, None)]
-    return merged([*one_outage(), *late, *again])
-
-
-def two_lives() -> tuple[ElasticEvent, ...]:
-    """The same outage with the processes of both ranks: 10 and 11 before it, 20 and 21 after it."""
-    first = [
-        event(1 + rank, kind, rank, 10 + rank, **fields)
-        for rank in (0, 1)
-        for kind, fields in ((EventKind.PROCESS_BEGAN, {}), (EventKind.READY, {}), (EventKind.RESTORE_END, {"step": 0}))
-    ]
-    began = [event(15 + rank, EventKind.PROCESS_BEGAN, rank, 20 + rank) for rank in (0, 1)]
-    rest = [
-        each if each.rank is None else each.model_copy(update={"pid": (10 if each.at_ns < 15e9 else 20) + each.rank})
-        for each in one_outage()
-    ]
-    return merged([*first, *began, *rest])
+    return in_time([*one_outage(), *late, *again])
 
 
 def made_records(run: str = "elastic-made", plan: str = "kill@7:1", **settings) -> list[ElasticRecord]:
-    """Return both records of a command, whose elastic run has `two_lives`."""
+    """Return both records of a command, whose elastic run has `one_outage`."""
     common = {
         "run": run,
         "settings": SETTINGS.model_copy(update={"plan": parse_plan(plan), **settings}),
@@ -93,5 +74,5 @@ def made_records(run: str = "elastic-made", plan: str = "kill@7:1", **settings) 
     undisturbed = (*steps(4, 0, 20), event(36, EventKind.DONE, loss=1.5, digest="ab"))
     return [
         ElasticRecord(scheme=RunScheme.UNDISTURBED, outcome=Outcome.OK, events=undisturbed, **common),
-        ElasticRecord(scheme=RunScheme.ELASTIC, outcome=Outcome.OK, events=two_lives(), **common),
+        ElasticRecord(scheme=RunScheme.ELASTIC, outcome=Outcome.OK, events=one_outage(), **common),
     ]

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpbench.elastic.child.agent import torchrun_options
 from dpbench.elastic.elastic_record import EventKind, RunScheme
 from dpbench.elastic.outage import OutagePart, outages_of, steps_done, steps_kept, steps_per_s, why_other_end
 from dpbench.elastic.request import parse_plan
-from dpbench.elastic.run_files import merged
-from dpbench.elastic.training_runs import elastic_job
+from dpbench.elastic.run_files import ElasticJob, in_time
 from tests.elastic.making import SETTINGS, event, one_outage, steps, two_rounds
 
 
@@ -72,12 +72,6 @@ def test_counts_of_steps():
     assert steps_per_s(steps(0, 0, 2)) is None
 
 
-def test_the_rendezvous_of_the_others_begins_after_they_noticed_a_new_agent():
-    asked = event(10.5, EventKind.RENDEZVOUS_BEGIN, rank=None, agent=2)
-    (outage,) = outages_of(merged([*one_outage(), asked]))
-    assert outage.parts[OutagePart.RENDEZVOUS].seconds == pytest.approx(2.75)
-
-
 @st.composite
 def any_events(draw):
     """Events of two ranks and two agents in any order, after a fault from which most runs recover."""
@@ -90,7 +84,7 @@ def any_events(draw):
         event(draw(st.integers(10, 60)), EventKind.RESTORE_END, step=held),
         event(draw(st.integers(10, 60)), EventKind.STEP, step=fault - 1 if fault else None),
     ]
-    return merged([*others, *restored, event(draw(st.integers(0, 10)), EventKind.FAULT, step=fault)])
+    return in_time([*others, *restored, event(draw(st.integers(0, 10)), EventKind.FAULT, step=fault)])
 
 
 @given(any_events())
@@ -116,7 +110,7 @@ def test_agents_that_stop_late_and_further_rounds_do_not_overlap():
 def test_rounds_are_counted_for_the_agent_with_most():
     """Agent 0 may have left."""
     later = [event(14.3 + n, EventKind.START_BEGIN, rank=None, agent=1) for n in range(3)]
-    (outage,) = outages_of(merged([*one_outage(), *later]))
+    (outage,) = outages_of(in_time([*one_outage(), *later]))
     assert outage.rounds == 3
 
 
@@ -162,12 +156,15 @@ def test_ends_that_are_not(loss, digest, plan, reason):
 
 
 @pytest.mark.parametrize(
-    ("plan", "worlds", "nodes"), [("kill@3:1", (2, 2), (1, None)), ("join@3,leave@4:2,leave@5:0", (2, 3, 2, 1), (3, 1))]
+    ("plan", "worlds", "options"),
+    [("kill@3:1", (2, 2), "--nproc-per-node 2"), ("join@3,leave@4:2,leave@5:0", (2, 3, 2, 1), "--nnodes 1:3")],
 )
-def test_the_elastic_run_has_as_many_agents_as_the_plan_has_ranks(tmp_path, plan, worlds, nodes):
-    found = settings(plan)
-    assert found.worlds == worlds
-    job = elastic_job(found, RunScheme.ELASTIC, tmp_path, tmp_path)
-    assert (job.nodes, job.least_nodes) == nodes
-    plain = elastic_job(found, RunScheme.UNDISTURBED, tmp_path, tmp_path)
-    assert (plain.nodes, plain.least_nodes, plain.faults) == (1, None, ())
+def test_the_elastic_run_has_as_many_agents_as_the_plan_has_ranks(tmp_path, plan, worlds, options):
+    planned = settings(plan)
+    assert planned.worlds == worlds
+    job = ElasticJob(scheme=RunScheme.ELASTIC, settings=planned, checkpoints=tmp_path, events=tmp_path)
+    assert job.has_fleet == (len(set(worlds)) > 1)
+    endpoint = "127.0.0.1:9" if job.has_fleet else None
+    assert options in " ".join(torchrun_options(job.model_copy(update={"endpoint": endpoint})))
+    plain = job.model_copy(update={"scheme": RunScheme.UNDISTURBED})
+    assert (plain.has_fleet, plain.faults) == (False, ())

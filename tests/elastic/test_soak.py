@@ -5,7 +5,8 @@ import pytest
 from dpbench.elastic.elastic_record import ElasticSettings, RunScheme
 from dpbench.elastic.outage import is_same_to_the_bit, loss_difference, outages_of
 from dpbench.elastic.request import elastic_settings
-from dpbench.elastic.training_runs import elastic_job, train_once
+from dpbench.elastic.run_files import ElasticJob
+from dpbench.elastic.training_runs import train_once
 from dpbench.records.record import Outcome
 
 CHANGES = ("leave@11:1,join@21", "leave@8:0,join@17", "join@9,leave@18:1", "join@6,kill@14:2,leave@23:0")
@@ -50,7 +51,8 @@ def trained(settings, scheme, undisturbed, folder):
     checkpoints, events = folder / "checkpoints", folder / "events"
     checkpoints.mkdir()
     events.mkdir()
-    record = train_once(elastic_job(settings, scheme, checkpoints, events), "soak", TIMEOUT_S, undisturbed, folder)
+    job = ElasticJob(scheme=scheme, settings=settings, checkpoints=checkpoints, events=events)
+    record = train_once(job, "soak", TIMEOUT_S, undisturbed, folder)
     assert record.outcome is Outcome.OK, record.reason
     return record
 

@@ -338,7 +338,6 @@ def options() -> Iterator[Row]:
         ("counts", _OF_A_SCRIPT, {"train.py": b""}),
         ("export", _EXPORT, {"r.jsonl": record_line({})}),
         ("report", _REPORT, {"r.jsonl": record_line({})}),
-        ("elastic", (((*_SMALL, "--checkpoints=kept"), _ANOTHER_MODEL),), _CHECKPOINTS),
         ("compare", ((("--results=results",), "results.*cannot be written"),), {"results": b"mine"}),
         ("sweep", ((_SWEEP, "results/sweep-s.jsonl.*not written by dpbench"),), _FOREIGN),
         ("sweep", ((_SWEEP, "results/sweep-s.jsonl.*a symbolic link"),), {**_FOREIGN, "results/sweep-s.jsonl": _link}),
@@ -362,8 +361,6 @@ def _large(path: Path) -> None:
         file.truncate(65 << 20)
 
 
-_CHECKPOINTS: Files = {"kept/elastic.json": b'{"workload": "convnet/small", "dtype": "float32"}'}
-_ANOTHER_MODEL = "holds checkpoints of another model, convnet/small in float32; allowed: "
 _SWEEP = ("s.toml", "--results=results")
 _FOREIGN: Files = {"s.toml": b'variants = ["single"]', "results/sweep-s.jsonl": b"milk, eggs; call mother"}
 _PLACES: Files = {"fifo": os.mkfifo, "large.toml": _large}

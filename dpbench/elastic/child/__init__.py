@@ -1,6 +1,4 @@
-"""The child processes of an elastic run.
-
-agent.py         torchrun with time stamps
+"""agent.py         torchrun with time stamps
 fleet.py         an agent for each rank, which may leave and join
 trainer.py       the worker that trains
 checkpoints.py   what it writes and reads again

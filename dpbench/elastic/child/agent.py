@@ -1,18 +1,11 @@
-"""torchrun's agent, with a time stamp at both ends of each thing it does for a group of workers.
+"""torchrun's agent, in a process that dies with the parent. Two methods of torch get time stamps:
 
-    python -m dpbench.elastic.child.agent --record-fd N --parent-pid P < job
-
-This is `torch.distributed.run` in a process that dies with the parent. Three methods of torch get time stamps:
-
-    PContext.close                      the agent has noticed a failure, and ends the rest of its workers
-    LocalElasticAgent._rendezvous       the agents agree on who takes part
-    LocalElasticAgent._start_workers    new worker processes
+PContext.close                      the agent has noticed a failure, and ends the rest of its workers
+LocalElasticAgent._start_workers    new worker processes
 """
 
-import argparse
 import functools
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +20,7 @@ from dpbench.elastic.run_files import (
     ElasticJob,
     EventLog,
 )
-from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.child import read_request
 from dpbench.engine.start import child_command
 
 _MONITOR_INTERVAL_S = 0.1
@@ -36,23 +29,16 @@ _SHUTDOWN_TIMEOUT_S = 5
 
 Before a restart `LocalElasticAgent._stop_workers` waits 30 s instead (torch 2.13; torch 2.11 and older always do).
 """
-_MEMBERSHIP = (
-    f"last_call_timeout={LAST_CALL_S}",
-    f"keep_alive_interval={HEARTBEAT_S}",
-    f"keep_alive_max_attempt={MOST_LATE_HEARTBEATS}",
-)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int)
-    die_with_parent(parser.parse_args().parent_pid)
-    run_agent(ElasticJob.model_validate_json(sys.stdin.read()))
+_MEMBERSHIP = {
+    "is_host": 0,  # the fleet holds the store
+    "last_call_timeout": LAST_CALL_S,
+    "keep_alive_interval": HEARTBEAT_S,
+    "keep_alive_max_attempt": MOST_LATE_HEARTBEATS,
+}
 
 
 def run_agent(job: ElasticJob) -> None:
-    """Raises what torchrun raises if the workers fail."""
+    """Raise what torchrun raises if the workers fail."""
     path = job.events / f"job-{job.agent}.json"
     path.write_text(job.model_dump_json())
     _set_environment(job, path)
@@ -63,7 +49,6 @@ def run_agent(job: ElasticJob) -> None:
 
     for owner, name, begin, end in (
         (PContext, "close", EventKind.STOP_BEGIN, EventKind.STOP_END),
-        (LocalElasticAgent, "_rendezvous", EventKind.RENDEZVOUS_BEGIN, EventKind.RENDEZVOUS_END),
         (LocalElasticAgent, "_start_workers", EventKind.START_BEGIN, EventKind.START_END),
     ):
         setattr(owner, name, _stamped(getattr(owner, name), log, begin, end))
@@ -78,34 +63,28 @@ def _set_environment(job: ElasticJob, path: Path) -> None:
     os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(_SHUTDOWN_TIMEOUT_S)
     # Otherwise the agents share one store across restarts, where new workers read gloo addresses of dead ones.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    if job.nodes == 1 or job.least_nodes is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all workers are on this machine, and its name may not resolve
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # this machine's name may not resolve
 
 
 def torchrun_options(job: ElasticJob) -> list[str]:
-    """The options for one machine, for one of a fixed number, or for one that may leave."""
+    settings = job.settings
     options: dict[str, Any] = {
-        "--nproc-per-node": job.ranks_per_node,
-        "--max-restarts": job.settings.max_restarts,
+        "--nproc-per-node": settings.ranks if job.endpoint is None else 1,
+        "--max-restarts": settings.max_restarts,
         "--monitor-interval": _MONITOR_INTERVAL_S,
         "--log-dir": job.events,  # else a folder in /tmp, which torchrun leaves behind
+        "--local-addr": "127.0.0.1",
     }
-    if job.endpoint is None:
-        return [*_words(options), "--standalone", "--local-addr", "127.0.0.1", "--no-python"]
-    options |= {
-        "--nnodes": f"{job.least_nodes or job.nodes}:{job.nodes}",
-        "--rdzv-backend": "c10d",
-        "--rdzv-endpoint": job.endpoint,
-        "--rdzv-id": "dpbench",
-        # No machine finds the endpoint by its host name, so the store's host is named.
-        "--rdzv-conf": ",".join([f"is_host={int(job.is_host)}", *(_MEMBERSHIP if job.least_nodes else ())]),
-        "--local-addr": job.local_address,
-    }
-    return [*_words(options), "--no-python"]
-
-
-def _words(options: dict[str, Any]) -> list[str]:
-    return [word for name, value in options.items() for word in (name, str(value))]
+    if job.endpoint is not None:
+        options |= {
+            "--nnodes": f"{min(settings.worlds)}:{max(settings.worlds)}",
+            "--rdzv-backend": "c10d",
+            "--rdzv-endpoint": job.endpoint,
+            "--rdzv-id": "dpbench",
+            "--rdzv-conf": ",".join(f"{name}={value}" for name, value in _MEMBERSHIP.items()),
+        }
+    words = [word for name, value in options.items() for word in (name, str(value))]
+    return [*words, *(["--standalone"] if job.endpoint is None else []), "--no-python"]
 
 
 def _stamped(method: Callable[..., Any], log: EventLog, begin: EventKind, end: EventKind) -> Callable[..., Any]:
@@ -121,4 +100,4 @@ def _stamped(method: Callable[..., Any], log: EventLog, begin: EventKind, end: E
 
 
 if __name__ == "__main__":
-    main()
+    run_agent(ElasticJob.model_validate_json(read_request()[1]))

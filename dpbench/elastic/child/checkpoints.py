@@ -1,7 +1,6 @@
 """Checkpoints of a training run: one file, or one folder for each.
 
-A checkpoint appears under its name, the number of steps done, when it is complete: a worker killed while it saves
-leaves the one before.
+A checkpoint appears under its name, the number of steps done, when it is complete.
 """
 
 from abc import ABC, abstractmethod
@@ -22,8 +21,7 @@ class Checkpoints(ABC):
         self._folder, self._rank = folder, rank
 
     @abstractmethod
-    def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
-        """The checkpoint is complete at the return."""
+    def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None: ...
 
     @abstractmethod
     def restore(self, model: nn.Module, optimizer: Optimizer) -> int:
@@ -31,8 +29,6 @@ class Checkpoints(ABC):
 
 
 class FileCheckpoints(Checkpoints):
-    """`torch.save` by rank 0; every rank reads the file."""
-
     def save(self, model: nn.Module, optimizer: Optimizer, steps_done: int) -> None:
         if self._rank != 0:
             return

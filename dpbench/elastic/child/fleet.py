@@ -1,7 +1,5 @@
 """Several torchrun agents on this machine, with one worker each, so that ranks can leave and join.
 
-    python -m dpbench.elastic.child.fleet --record-fd N --parent-pid P < job
-
     fleet: imports torchrun once, forks every agent, holds the store of the rendezvous
       ├─ agent 0 ══> worker          `leave`: the worker sends its agent SIGTERM
       ├─ agent 1 ══> worker
@@ -10,7 +8,7 @@
 What torchelastic does with ``--nnodes MIN:MAX`` (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py and
 elastic/agent/server/api.py):
 
-- The agents agree by one state in a store. An agent that dies with the store ends the run. So the fleet holds it.
+- An agent that dies with the rendezvous' store ends the run. So the fleet holds it.
 - A round ends when MAX agents are there, or `last_call_timeout` (30 s) after MIN were there (`_RendezvousJoinOp`).
 - An agent joins a later round. It enters the wait list until the last participant has left the present round.
 - The others notice the wait list at their next look (`_invoke_run`) and restart their workers. This costs none of
@@ -21,12 +19,11 @@ elastic/agent/server/api.py):
 - Ranks follow the agents' addresses and process ids (`_mark_rendezvous_complete`), so a rank is another agent's after
   a change.
 
-So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `run_files.py` has 6 s and 3
-s instead. A last call that is shorter than the stopping of workers would close the round too early, and every agent
-would restart again.
+So with torch's defaults a leave costs up to 15 s, and 30 s more unless MAX agents remain. `run_files.py` has less. A
+last call that is shorter than the stopping of workers would close the round too early, and every agent would restart
+again.
 """
 
-import argparse
 import os
 import signal
 import socket
@@ -38,7 +35,7 @@ from pathlib import Path
 from dpbench.elastic.child.agent import run_agent
 from dpbench.elastic.elastic_record import FaultKind
 from dpbench.elastic.run_files import ElasticJob, fault_file
-from dpbench.engine.child import loading, run_and_exit
+from dpbench.engine.child import loading, read_request, run_and_exit
 from dpbench.engine.process_tree import die_with_parent
 
 _HOST = "127.0.0.1"
@@ -46,26 +43,16 @@ _LOOK_EVERY_S = 0.02
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--record-fd", type=int)
-    die_with_parent(parser.parse_args().parent_pid)
-    job = ElasticJob.model_validate_json(sys.stdin.read())
+    job = ElasticJob.model_validate_json(read_request()[1])
     with socket.create_server((_HOST, 0)) as listener:
         with loading():
             import torch.distributed.run  # noqa: F401  # once, for all agents
             from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in __all__
-        endpoint = f"{_HOST}:{listener.getsockname()[1]}"
-        common = job.model_copy(update={"endpoint": endpoint, "local_address": _HOST})
+        port = listener.getsockname()[1]
+        common = job.model_copy(update={"endpoint": f"{_HOST}:{port}"})
         agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}
         # After the forks: the store has threads, which a fork would not copy.
-        store = TCPStore(
-            _HOST,
-            listener.getsockname()[1],
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-        )
+        store = TCPStore(_HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     _wait_for(agents)
     del store
 

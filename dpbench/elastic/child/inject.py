@@ -22,7 +22,7 @@ class Injector:
         self._folder, self._log = folder, log
 
     def before(self, step: int) -> None:
-        """Make the fault of this step happen, unless it has already."""
+        """The fault of this step happens once."""
         fault = self._faults.get(step)
         if fault is None or fault_file(self._folder, fault).exists():
             return
@@ -36,7 +36,7 @@ def _kill() -> None:
 
 
 def _run_out_of_memory() -> None:
-    """Allocate more than this process may have; torch's RuntimeError ends the worker."""
+    """A RuntimeError of torch ends the worker."""
     used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
     limit_bytes = used_bytes + _SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
@@ -45,7 +45,7 @@ def _run_out_of_memory() -> None:
 
 
 def _leave() -> None:
-    """End this worker's agent, which ends this worker, as a scheduler does that takes a machine away."""
+    """A scheduler that takes a machine away ends the agent so."""
     os.kill(os.getppid(), signal.SIGTERM)
     _hang()
 

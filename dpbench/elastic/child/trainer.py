@@ -1,10 +1,6 @@
-"""A worker: trains from the newest checkpoint to the last step, and fails where the plan says.
+"""A worker, one for each rank: trains from the newest checkpoint to the last step, and fails where the plan says.
 
-    python -m dpbench.elastic.child.trainer
-
-torchrun starts one for each rank.
-
-    process began ─> imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
+    imports, model ─> process group ─> READY ─> restore ─> step, step, checkpoint, step ... ─> DONE
 
 A step's batch is a function of the seed and the step, divided over the present ranks, so a step done again has the same
 samples.
@@ -12,7 +8,6 @@ samples.
 
 import hashlib
 import os
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -21,7 +16,6 @@ from dpbench.elastic.run_files import AGENT_VARIABLE, ENVIRONMENT_FILE, ElasticJ
 from dpbench.engine.child import leave, loading
 from dpbench.engine.process_tree import die_with_parent
 
-began_ns = time.monotonic_ns()
 with loading():
     import torch
     from torch import Tensor, nn
@@ -42,15 +36,14 @@ def main() -> None:
     agent, _, agent_pid = os.environ[AGENT_VARIABLE].partition(":")
     die_with_parent(int(agent_pid))
     job = read_job()
-    rank, world = _place()
+    rank, _ = _place()
     log = EventLog(job.events, agent=int(agent), rank=rank)
-    log.mark(EventKind.PROCESS_BEGAN, at_ns=began_ns)
     torch.set_num_threads(1)
     workload = resolve(job.settings.workload, Data.RANDOM)
     torch.manual_seed(job.settings.seed)
     model = workload.model().to(getattr(torch, job.settings.dtype))
     scheme = _scheme(job, model)
-    log.mark(EventKind.READY, world=world)
+    log.mark(EventKind.READY)
     loss = _train(job, workload, scheme, model, log)
     if rank == 0 and job.scheme is RunScheme.UNDISTURBED:
         (job.events / ENVIRONMENT_FILE).write_text(read_environment().model_dump_json())
@@ -80,7 +73,6 @@ def _train(
     optimizer = workload.optimizer(model.parameters())
     settings = job.settings
     checkpoints = open_checkpoints(settings.backend, job.checkpoints, rank)
-    log.mark(EventKind.RESTORE_BEGIN)
     first = checkpoints.restore(model, optimizer)
     log.mark(EventKind.RESTORE_END, step=first)
     injector = Injector(job.faults, rank, job.events, log)
@@ -93,7 +85,6 @@ def _train(
         optimizer.step()
         log.mark(EventKind.STEP, step=step)
         if (step + 1) % settings.checkpoint_every == 0:
-            log.mark(EventKind.CHECKPOINT_BEGIN, step=step + 1)
             checkpoints.save(model, optimizer, step + 1)
             log.mark(EventKind.CHECKPOINT_END, step=step + 1)
     return _loss(workload, model, _batch(job, workload, settings.steps - 1))
@@ -124,12 +115,12 @@ def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:
 
 
 def _digest(model: nn.Module) -> str:
-    """SHA-256 of all parameters and buffers, which differs if any bit does."""
-    found = hashlib.sha256()
+    """SHA-256, which differs if any bit of a parameter or buffer does."""
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

@@ -105,9 +105,9 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
         if path.suffix == ".json":
             projections += _read_projections(path)
         elif holds_elastic_records(path):
-            runs = read_elastic(path)
-            elastic += runs.records
-            left_out += runs.warnings
+            runs, warnings = read_elastic(path)
+            elastic += runs
+            left_out += warnings
         elif _holds_gates(path):
             history = read_history(path, leave_out_bad_lines=True)
             gates += history.lines
