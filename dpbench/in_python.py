@@ -88,8 +88,8 @@ def compare(
     inputs, target = batch
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     _check_batch(inputs, target)
-    given = {_name(each): each for each in variants if not isinstance(each, str)}
-    names = [each if isinstance(each, str) else f"{_MODULE}:{_name(each)}" for each in variants]
+    given = {_name(variant): variant for variant in variants if not isinstance(variant, str)}
+    names = [variant if isinstance(variant, str) else f"{_MODULE}:{_name(variant)}" for variant in variants]
     workload = f"{_name(model)}_model"
     given[workload] = _factory(model, inputs, target, loss, optimizer)
     spec = from_options(
@@ -116,10 +116,10 @@ def _measured(spec: Spec, results: Path) -> Result:
         raise UnusableMachineError(f"torch can use none of {', '.join(gpus)}: {machine.torch_error}")
     planned = plan(spec, machine)
     with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
-        found = run_sweep(spec, planned, store, progress)
-    if found.is_interrupted:
+        swept = run_sweep(spec, planned, store, progress)
+    if swept.is_interrupted:
         raise KeyboardInterrupt
-    return Result(compare_records(found.records, planned.skipped), found.records)
+    return Result(compare_records(swept.records, planned.skipped), swept.records)
 
 
 def _name(given: Any) -> str:
@@ -127,9 +127,9 @@ def _name(given: Any) -> str:
 
 
 def _check_batch(inputs: Sequence[Any], target: Any) -> None:
-    sizes = [getattr(each, "shape", ())[:1] for each in (*inputs, target)]
+    sizes = [getattr(tensor, "shape", ())[:1] for tensor in (*inputs, target)]
     if len(set(sizes)) != 1 or not sizes[0]:
-        shapes = ", ".join(str(tuple(getattr(each, "shape", ()))) for each in (*inputs, target))
+        shapes = ", ".join(str(tuple(getattr(tensor, "shape", ()))) for tensor in (*inputs, target))
         raise WrongInputError(f"batch: has shapes {shapes}; allowed: tensors with the batch as dimension 0")
 
 
@@ -141,7 +141,7 @@ def _factory(
 
     is_module = isinstance(model, nn.Module)
     held = copy.deepcopy(model).cpu() if is_module else model
-    columns, labels = [each.detach().cpu() for each in inputs], target.detach().cpu()
+    columns, labels = [column.detach().cpu() for column in inputs], target.detach().cpu()
 
     def factory() -> Any:
         from dpbench.workloads.workload import Batch, Workload
@@ -149,7 +149,7 @@ def _factory(
         options: dict[str, Any] = {} if optimizer is None else {"optimizer": optimizer}
         return Workload(
             model=(lambda: copy.deepcopy(held)) if is_module else held,
-            batch=lambda size, _: Batch(tuple(each[:size] for each in columns), labels[:size]),
+            batch=lambda size, _: Batch(tuple(column[:size] for column in columns), labels[:size]),
             loss=loss,
             **options,
         )
