@@ -183,9 +183,8 @@ def test_a_setting_needs_twelve_lines_of_eighty_columns(rule):
 
 
 def test_what_eight_settings_share_is_said_once():
-    comparisons = compare(
-        lane_records(), [Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")]
-    )
+    skip = Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")
+    comparisons = compare(lane_records(), [skip])
     text = printed(comparisons_text(replace(comparisons, comparisons=comparisons.comparisons[:1] * 8)), 80)
     assert text.count("it needs an accelerator") == text.count("threads, seed 0") == 1
 

@@ -18,10 +18,6 @@ def printed(judgement: Judgement, width: int = 80) -> str:
     return snapshots.printed(gate_text(judgement), width)
 
 
-def in_words(text: str) -> str:
-    return " ".join(text.split())
-
-
 def cells(text: str, name: str) -> list[list[str]]:
     """The cells of the lines that begin with a name, in all tables."""
     lines = [line.split("  ") for line in text.splitlines() if line.strip().startswith(f"{name} ")]

@@ -17,13 +17,9 @@ RECORDS = commit_records()
 NAMES = [commit(number)[:10] for number in range(20)]
 
 
-def history_of(records, dates=None, *, with_days=False):
-    (history,) = histories(by_machine(records), dates or {}, with_days=with_days).values()
-    return history
-
-
 def names_of(records, dates=None):
-    return list(history_of(records, dates).times)
+    (history,) = histories(by_machine(records), dates or {}, with_days=False).values()
+    return list(history.times)
 
 
 def section(records=RECORDS, **fields):
