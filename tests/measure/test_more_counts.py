@@ -97,6 +97,6 @@ def test_after_two_failures_a_lock_around_each_operator_costs_little(monkeypatch
 def test_the_wrappers_other_uses_are_counted_alike_each_time():
     counted = uses.count_uses()
     assert counted == uses.count_uses()
-    unchanged = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
-    assert [counted[name] for name in unchanged] == [0, 0, 0]
+    zeros = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
+    assert [counted[name] for name in zeros] == [0, 0, 0]
     assert counted["two_forwards.host_operators"] > counted["toggled.host_operators"] > 0
