@@ -15,8 +15,8 @@ from tests.two_machines import Machine, NoNamespacesError, two_machines
 def machines() -> Iterator[tuple[Machine, Machine]]:
     """Two machines on one. Skip where this process may not make network namespaces."""
     try:
-        with two_machines(f"dpt{os.getpid()}") as found:
-            yield found
+        with two_machines(f"dpt{os.getpid()}") as pair:
+            yield pair
     except NoNamespacesError as error:
         pytest.skip(f"network namespaces cannot be made here: {error}")
 

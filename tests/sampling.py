@@ -56,9 +56,9 @@ def header() -> str:
 def _commit() -> str | None:
     """Return the hash of the checked-out commit, or None outside a git checkout."""
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return found.stdout.strip()
+    return completed.stdout.strip()

@@ -42,7 +42,7 @@ def test_a_public_class_name_exists_once_in_a_room():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault((name.parts[1], node.name), []).append(str(name))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_the_name_of_a_file_exists_once():
@@ -104,13 +104,13 @@ RETIRED = r"crew|hand(?:ed|s)? out|handout|belongings|yardsticks?|onlookers?|lon
 def test_retired_words_stay_away():
     """Words of our own that the field's terms have replaced. Recorded outputs keep theirs."""
     pages = [page for page in PAGES if page.relative_to(ROOT).parts[0] != "results"]
-    found = [
+    retired = [
         f"{path.relative_to(ROOT)}:{number}: {match[0]}"
         for path in (*SOURCES, *pages)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if (match := re.search(rf"\b(?:{RETIRED})\b", line, re.IGNORECASE))
     ]
-    assert found == []
+    assert retired == []
 
 
 def test_links_between_pages_lead_somewhere():

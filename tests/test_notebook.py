@@ -46,7 +46,7 @@ class Notebook:
 
     def passes(self, source):
         outputs = self.run(source)
-        assert [each for each in outputs if each.output_type == "error"] == []
+        assert [output for output in outputs if output.output_type == "error"] == []
         return outputs
 
     def restart(self):
@@ -101,7 +101,7 @@ def test_out_keeps_a_wrapper_and_the_last_traceback_the_interrupted_one(notebook
     notebook.train_interrupted(tmp_path)
     notebook.passes("del training\ngc.collect()\nassert kept() is not None and lane_threads()")
     assert notebook.run("1 / 0")[-1].ename == "ZeroDivisionError"
-    notebook.passes("gc.collect()\nassert kept() is None\nfor each in lane_threads(): each.join(60)")
+    notebook.passes("gc.collect()\nassert kept() is None\nfor thread in lane_threads(): thread.join(60)")
     notebook.passes("assert not lane_threads()")
 
 
@@ -115,6 +115,6 @@ def test_a_comparison_shows_a_bar_and_a_table_and_an_interrupt_leaves_no_process
     assert notebook.processes() == alone
     bar, *notes, result = notebook.passes(compare)
     assert "<progress" in bar.data["text/html"]
-    assert {each.data["text/plain"][:12] for each in notes} <= {"budget: 4 s "}  # before and after a busy run
+    assert {note.data["text/plain"][:12] for note in notes} <= {"budget: 4 s "}  # before and after a busy run
     assert "naive" in result.data["text/html"]
     assert notebook.processes() == alone

@@ -74,10 +74,10 @@ class Machine:
 
     def ranks(self) -> list[Rank]:
         """Return the processes of ranks in this namespace, without the watchers of children."""
-        found = [(pid, _environment(pid), _command(pid)) for pid in self.pids()]
+        processes = [(pid, _environment(pid), _command(pid)) for pid in self.pids()]
         return [
             Rank(pid, int(environment["RANK"]), "child" if "--parent-pid" in command else "dpbench")
-            for pid, environment, command in found
+            for pid, environment, command in processes
             if "RANK" in environment and "WORLD_SIZE" in environment
         ]
 

@@ -62,12 +62,12 @@ def _failure(text: str) -> SystemExit:
 
 def _torch(venv: Path) -> Path:
     """Return the folder of the environment's torch."""
-    found = list(venv.glob("lib/python3.*/site-packages/torch/version.py"))
-    if not found:
+    version_files = list(venv.glob("lib/python3.*/site-packages/torch/version.py"))
+    if not version_files:
         raise _failure(f"{venv} has no torch; `make cuda-tests` makes it")
-    if not any(f"'{version}+cu" in found[0].read_text() for version in TORCHES):
+    if not any(f"'{version}+cu" in version_files[0].read_text() for version in TORCHES):
         raise _failure(f"{venv} has another torch than the CUDA builds of {', '.join(TORCHES)}")
-    return found[0].parent
+    return version_files[0].parent
 
 
 class Builder:

@@ -94,11 +94,11 @@ def counts() -> dict[str, int]:
 
 def copies() -> dict[str, tuple[int, int]]:
     """Return the number of copies so far and their bytes, by link, such as ``host->cuda:0``."""
-    found = {}
+    by_link = {}
     for line in _lines(_runtime().stand_in_copies):
         source, target, number, size_bytes = map(int, line.split())
-        found[f"{_place(source)}->{_place(target)}"] = (number, size_bytes)
-    return found
+        by_link[f"{_place(source)}->{_place(target)}"] = (number, size_bytes)
+    return by_link
 
 
 def _place(device: int) -> str:

@@ -51,10 +51,10 @@ def test_graphs_are_checked_when_they_run_and_their_parts_have_times_or_reasons(
     assert error_against_oracle(session) <= tolerance_of(case)
     assert "forwards: graphs (" in session.scheme.graph_report()[-1]
     graphs_before = session.scheme.graph_report()[-1]
-    found = phases_of(session, 2)
+    phases = phases_of(session, 2)
     assert session.scheme.graph_report()[-1] != graphs_before
-    assert [phase for phase in PHASES if isinstance(found[phase], str)] == ["replicate", "parallel_apply", "gather"]
-    assert "CUDA graphs" in found["gather"]
+    assert [phase for phase in PHASES if isinstance(phases[phase], str)] == ["replicate", "parallel_apply", "gather"]
+    assert "CUDA graphs" in phases["gather"]
     launch = graphs.LaneGraph.launch_forward
 
     def launch_wrongly(self, inputs):

@@ -103,8 +103,8 @@ def both(make, inputs, reason=None, **options):
     torch.manual_seed(0)
     batches = [inputs() for _ in range(STEPS)]
     wanted, _ = train(make, batches.__getitem__, {"route": route}, **options)
-    found, wrapper = train(make, batches.__getitem__, {"route": route, "graphs": True}, **options)
-    for mine, theirs in zip(found, wanted, strict=True):
+    by_graphs, wrapper = train(make, batches.__getitem__, {"route": route, "graphs": True}, **options)
+    for mine, theirs in zip(by_graphs, wanted, strict=True):
         assert torch.equal(mine, theirs)
     report = wrapper.graph_report()
     if reason is None:
@@ -151,8 +151,8 @@ def test_evaluation_between_steps_has_graphs_of_its_own():
     torch.manual_seed(0)
     batches = [simple() for _ in range(STEPS)]
     wanted, _ = train(mlp, batches.__getitem__, {}, between=evaluate)
-    found, wrapper = train(mlp, batches.__getitem__, {"graphs": True}, between=evaluate)
-    assert all(itertools.starmap(torch.equal, zip(found, wanted, strict=True)))
+    by_graphs, wrapper = train(mlp, batches.__getitem__, {"graphs": True}, between=evaluate)
+    assert all(itertools.starmap(torch.equal, zip(by_graphs, wanted, strict=True)))
     assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 2
 
 
@@ -253,7 +253,7 @@ def test_gradients_and_outputs_that_the_user_holds_stay():
     first = wrapper(simple().to("cuda:0"))
     first.sum().backward()
     held = [first.detach(), *[parameter.grad for parameter in wrapper.module.parameters()]]
-    copies = [each.clone() for each in held]
+    copies = [tensor.clone() for tensor in held]
     wrapper.module.zero_grad()
     wrapper(simple().to("cuda:0")).sum().backward()
     assert wrapper.trials_left == 0
@@ -296,16 +296,16 @@ class Two(nn.Module):
 def test_steps_may_change_modes_of_a_part_and_use_other_outputs():
     torch.manual_seed(0)
     base, batches = Two().to("cuda:0"), [simple().to("cuda:0") for _ in range(10)]
-    found = []
+    grads = []
     for policy in ({}, {"graphs": True}):
         wrapper = DataParallel(copy.deepcopy(base), DEVICES, policy=Policy(**SMALL, **policy))
         torch.cuda.manual_seed_all(1)
         for number, batch in enumerate(batches):
             used = by_turns(wrapper, number)
             sum(output.square().sum() for output in wrapper(batch)[used]).backward()
-            found.append([parameter.grad for parameter in wrapper.module.parameters()])
+            grads.append([parameter.grad for parameter in wrapper.module.parameters()])
             wrapper.module.zero_grad()
-    for eager, graphed_step in zip(found[: len(batches)], found[len(batches) :], strict=True):
+    for eager, graphed_step in zip(grads[: len(batches)], grads[len(batches) :], strict=True):
         for grad, other in zip(eager, graphed_step, strict=True):
             assert torch.equal(grad, other) if grad is not None else other is None
     assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 1
@@ -812,8 +812,8 @@ def test_a_check_leaves_what_equals_eager_steps_as_it_is():
     torch.manual_seed(0)
     batches = [simple() for _ in range(STEPS)]
     wanted, _ = train(lambda: Chooses("nothing"), batches.__getitem__, {})
-    found, wrapper = train(lambda: Chooses("nothing"), batches.__getitem__, {"graphs": True, "check_graphs": True})
-    assert all(itertools.starmap(torch.equal, zip(found, wanted, strict=True)))
+    by_graphs, wrapper = train(lambda: Chooses("nothing"), batches.__getitem__, {"graphs": True, "check_graphs": True})
+    assert all(itertools.starmap(torch.equal, zip(by_graphs, wanted, strict=True)))
     number = int(wrapper.graph_report()[-1].split(" forwards: graphs (")[0])
     assert number == STEPS - graphs.WARM_UPS > graph_check.CHECKS
     wrapper(simple().to("cuda:0"))
@@ -882,10 +882,10 @@ def test_sums_are_issued_in_the_order_of_the_packs(monkeypatch):
             continue
         (kind,) = kinds_of(wrapper)
         flats = [bucket.flat for bucket in kind.step.lanes[0].buckets]
-        found = [each for each in order if not isinstance(each, int)]
-        assert len(found) == 8
-        assert all(each is wanted for each, wanted in zip(found[::2], reversed(flats), strict=True))
-        assert found[1::2] == ["sum"] * 4
+        interleaved = [entry for entry in order if not isinstance(entry, int)]
+        assert len(interleaved) == 8
+        assert all(flat is wanted for flat, wanted in zip(interleaved[::2], reversed(flats), strict=True))
+        assert interleaved[1::2] == ["sum"] * 4
 
 
 class Unread(nn.Module):

@@ -76,7 +76,7 @@ def test_what_cuda_refuses_in_a_capture_is_refused_and_the_device_goes_on(name, 
     while error is not None:
         texts.append(str(error))
         error = error.__context__
-    assert any(text in each for each in texts), texts
+    assert any(text in message for message in texts), texts
     assert x.add(1).sum().item() == 2000
 
 
@@ -93,13 +93,13 @@ def test_a_stream_that_does_not_come_back_is_an_error(x, side):  # noqa: F811
 def test_each_launch_draws_other_numbers_and_those_of_eager_steps():
     torch.cuda.manual_seed(5)
     graph, drawn = captured(lambda: torch.rand(8, device=HERE))
-    found = []
+    draws = []
     for _ in range(3):
         graph.replay()
-        found.append(drawn.tolist())
+        draws.append(drawn.tolist())
     torch.cuda.manual_seed(5)
-    assert found == [torch.rand(8, device=HERE).tolist() for _ in range(3)]
-    assert found[0] != found[1] != found[2]
+    assert draws == [torch.rand(8, device=HERE).tolist() for _ in range(3)]
+    assert draws[0] != draws[1] != draws[2]
 
 
 def test_a_graphed_module_trains_as_the_plain_one():

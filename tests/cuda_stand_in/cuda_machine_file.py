@@ -17,6 +17,7 @@ def test_all_devices_are_measured(monkeypatch):
     monkeypatch.setattr(measure_machine, "_LEAST_EDGE", 64)
     if COUNT < 2:
         pytest.skip(f"pairs need 2 devices, and there is {COUNT}")
-    found = measure(DEVICES, MeasureRequest())
-    assert (found.failures, len(found.names), found.is_peer) == ({}, COUNT, True)
-    assert all(min(each) > 0 for each in (found.products["float32"], found.memory, found.copies, found.all_reduce))
+    measured = measure(DEVICES, MeasureRequest())
+    assert (measured.failures, len(measured.names), measured.is_peer) == ({}, COUNT, True)
+    timed = (measured.products["float32"], measured.memory, measured.copies, measured.all_reduce)
+    assert all(min(values) > 0 for values in timed)

@@ -49,7 +49,7 @@ def test_the_first_device_reserves_at_most_a_bucket_for_each_lane_more_than_stoc
     devices = [f"cuda:{index}" for index in range(LANES)]
     ours = reserved_bytes(lambda base: DataParallel(base, devices, policy=policy), slow, STEPS)
     stocks = reserved_bytes(lambda base: nn.DataParallel(base, list(range(LANES))), slow, STOCKS_STEPS)
-    for name, found in (("tuned", ours), ("stock", stocks)):
-        print(f"device {slow} lags, {name}: {[round(each / BUCKET_BYTES, 1) for each in found]} buckets")  # noqa: T201
+    for name, reserved in (("tuned", ours), ("stock", stocks)):
+        print(f"device {slow} lags, {name}: {[round(size_bytes / BUCKET_BYTES, 1) for size_bytes in reserved]} buckets")  # noqa: T201
     assert ours[STEPS // 2 - 1] == ours[-1]
     assert ours[-1] <= stocks[-1] + LANES * BUCKET_BYTES

@@ -41,15 +41,15 @@ def test_auto_has_times_of_a_chain_a_star_and_nccl():
 @pytest.mark.parametrize("name", ["broadcast", "reduce"])
 def test_the_time_of_nccl_has_the_hosts_part(name, monkeypatch):
     monkeypatch.setattr(torch.cuda.nccl, name, late(getattr(torch.cuda.nccl, name)))
-    found = measured(Route.STAR, Route.NCCL)
-    assert found[Route.NCCL] > LAG_S > found[Route.STAR]
+    times_s = measured(Route.STAR, Route.NCCL)
+    assert times_s[Route.NCCL] > LAG_S > times_s[Route.STAR]
 
 
 def test_the_time_of_the_devices_has_no_part_of_a_host_that_is_faster():
     with control.lagging({1: LAG_S}):
-        found = probe.times(probe._copies(DEVICES, [(0, 1), (1, 0)]))
-        assert found.host_s < LAG_S < found.device_s
-    assert found.bucket_s == pytest.approx(found.device_s * probe.BUCKET_BYTES / probe.PIECE_BYTES)
+        times = probe.times(probe._copies(DEVICES, [(0, 1), (1, 0)]))
+        assert times.host_s < LAG_S < times.device_s
+    assert times.bucket_s == pytest.approx(times.device_s * probe.BUCKET_BYTES / probe.PIECE_BYTES)
 
 
 def test_the_rate_of_a_link_is_that_of_its_slower_direction():

@@ -27,17 +27,17 @@ DRIVER_TABLE = re.compile(r"_\((cu[A-Z]\w+), \d+\)")
 
 def imported_symbols(torch: Path) -> dict[str, dict[str, str]]:
     """Return ``{library: {symbol: version node, or ""}}`` for the torch package in the folder `torch`."""
-    found: dict[str, dict[str, str]] = {}
+    symbols: dict[str, dict[str, str]] = {}
     for file in [*torch.glob("lib/*.so*"), *torch.glob("_C*.so")]:
         for library in _needed(file):
-            found.setdefault(library, {})
+            symbols.setdefault(library, {})
         for name, version in _undefined(file):
             library = _library_of(name, version)
             if library is not None:
-                found.setdefault(library, {})[name] = version
+                symbols.setdefault(library, {})[name] = version
     driver = (torch / "include/c10/cuda/driver_api.h").read_text()
-    found["libcuda.so.1"] |= dict.fromkeys(DRIVER_TABLE.findall(driver), "")
-    return found
+    symbols["libcuda.so.1"] |= dict.fromkeys(DRIVER_TABLE.findall(driver), "")
+    return symbols
 
 
 def source(library: str, symbols: Iterable[str]) -> str:

@@ -86,9 +86,9 @@ def main(arguments: list[str]) -> int:
     for needed in (python, file):
         if not needed.is_file():
             return _refuse(f"no file {needed}; README.md says where it comes from")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != SHA256:
-        return _refuse(f"{file} has the sha256 {found}; allowed: {SHA256}, the file of torch 2.6.0")
+    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+    if sha256 != SHA256:
+        return _refuse(f"{file} has the sha256 {sha256}; allowed: {SHA256}, the file of torch 2.6.0")
     if subprocess.run([python, "-c", "import expecttest"], capture_output=True, check=False).returncode:
         return _refuse(f"{python} has no package expecttest, which torch's tests import")
     differ = 0
@@ -146,9 +146,9 @@ def outcomes_of(report: Path, names: Sequence[str]) -> dict[str, list[str]]:
             continue
         outcome = "passed"
         for kind in ("skipped", "error", "failure"):
-            found = case.find(kind)
-            if found is not None and found.get("type") != "pytest.xfail":
-                outcome = f"{kind}: {found.get('message')}"
+            child = case.find(kind)
+            if child is not None and child.get("type") != "pytest.xfail":
+                outcome = f"{kind}: {child.get('message')}"
         outcomes[max(fitting, key=len)].append(outcome)
     return outcomes
 

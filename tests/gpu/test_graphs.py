@@ -37,8 +37,8 @@ def test_training_by_graphs_equals_eager_training(lanes, autocast):
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         wanted = trained(wrap(copy.deepcopy(base), lanes, bucket_bytes=2000), batches)
         wrapper = wrap(base, lanes, bucket_bytes=2000, graphs=True, check_graphs=True)
-        found = trained(wrapper, batches)
-    torch.testing.assert_close(found, wanted)
+        graphed = trained(wrapper, batches)
+    torch.testing.assert_close(graphed, wanted)
     if lanes > 1:
         assert any(line.startswith("5 forwards: graphs (training") for line in wrapper.graph_report())
 

@@ -50,11 +50,11 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
         return
     assert read.window_s > 0
     readings = {name: getattr(read, name) for name in TELEMETRY} | read.throttled_s
-    for name, found in readings.items():
-        print(f"{name:32} {found.reason or found.value} {found.source or ''}")  # noqa: T201
-        assert found.value is None or found.value >= 0, name
-        assert found.value is None or not name.endswith("percent") or found.value <= 100, name
-    assert any(found.value is not None for found in readings.values())
+    for name, reading in readings.items():
+        print(f"{name:32} {reading.reason or reading.value} {reading.source or ''}")  # noqa: T201
+        assert reading.value is None or reading.value >= 0, name
+        assert reading.value is None or not name.endswith("percent") or reading.value <= 100, name
+    assert any(reading.value is not None for reading in readings.values())
 
 
 def test_a_gates_round_finds_equal_commits_equally_fast():

@@ -14,9 +14,9 @@ skip_without_gpu()
 
 @needs_streams
 def test_everything_on_one_device_is_measured_and_the_file_loads(tmp_path):
-    found = measure([torch.device("cuda", 0)], MeasureRequest())
-    assert found.failures == {}
-    assert all(min(each) > 0 for each in (found.products["float32"], found.memory, found.gap_s))
-    write_machine_file(tmp_path / "this.toml", found)
+    measured = measure([torch.device("cuda", 0)], MeasureRequest())
+    assert measured.failures == {}
+    assert all(min(values) > 0 for values in (measured.products["float32"], measured.memory, measured.gap_s))
+    write_machine_file(tmp_path / "this.toml", measured)
     machine = load_machine(str(tmp_path / "this.toml"))
     assert (machine.devices, machine.ring) == (1, None)

@@ -173,7 +173,7 @@ def attacked(tmp_path_factory):
     assert len(end.tail) <= 64 << 10
     shutil.rmtree(scratch)
     scratch.mkdir()
-    rounds = {each.benchmark: each for each in LockstepRounds.model_validate_json(end.record).rounds}
+    rounds = {measured.benchmark: measured for measured in LockstepRounds.model_validate_json(end.record).rounds}
     return rounds, (before, contents(top)), left
 
 

@@ -63,13 +63,14 @@ def listing(commit, suite, text, pattern=True):
     [("asv", ".", ASV, "No module named 'no_such_module'"), ("pytest", "tests", PYTEST, None)],
 )
 def test_what_is_found_and_why_it_cannot_be_borrowed(commit, suite, text, expected, problem):
-    found = listing(commit, suite, text)
-    refused = {each.name: each.refused for each in found.meant}
+    listed = listing(commit, suite, text)
+    refused = {benchmark.name: benchmark.refused for benchmark in listed.meant}
     assert refused.keys() == expected.keys()
     wrong = {name for name, why in expected.items() if (why or "") not in (refused[name] or "")}
     assert not wrong | {name for name, why in expected.items() if why is None and refused[name] is not None}, refused
-    assert {each.name for each in found.meant if each.is_skipped} == {name for name in expected if "skipped" in name}
-    assert [problem in line for line in found.problems] == ([True] if problem else [])
+    skipped = {benchmark.name for benchmark in listed.meant if benchmark.is_skipped}
+    assert skipped == {name for name in expected if "skipped" in name}
+    assert [problem in line for line in listed.problems] == ([True] if problem else [])
     assert list((commit.parent / "base-scratch").glob("tmp*")) == []
 
 
@@ -85,13 +86,13 @@ def test_what_is_found_and_why_it_cannot_be_borrowed(commit, suite, text, expect
     ],
 )
 def test_what_a_selection_means(commit, suite, text, pattern, names):
-    assert {each.name for each in listing(commit, suite, text, pattern).meant} == names
+    assert {benchmark.name for benchmark in listing(commit, suite, text, pattern).meant} == names
 
 
 def test_a_call_is_counted_and_its_lines_are_named(commit):
     listing(commit, "asv", "Cached", pattern=True)
     workloads = ["asv speed.time_work", "asv speed.Cached.track_size(200, 'b')", f"pytest {TEST}work", "asv speed.gone"]
-    cases = [Case(variant="single", workload=each, batch=1, devices=("cpu",), threads=1) for each in workloads]
+    cases = [Case(variant="single", workload=workload, batch=1, devices=("cpu",), threads=1) for workload in workloads]
     jobs = [CountJob(case=case, folder=str(commit), details=True) for case in cases]
     time_work, track_size, test_work, gone = run_jobs(jobs)
     counts = time_work.counts.by_name()

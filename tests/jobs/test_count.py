@@ -55,11 +55,11 @@ def test_ten_processes_count_the_same():
     """Two processes fork five times each. The variant uses the most threads, on simulated devices and on the CPU."""
     cases = [case("naive"), case("naive", devices=("cpu",) * 4)]
     records = [record for _ in range(2) for record in count_all(cases * 5)]
-    for each in cases:
-        found = [record.counts for record in records if record.case == each]
-        assert len(found) == 10
-        assert found[0] is not None
-        assert all(counts == found[0] for counts in found)
+    for asked in cases:
+        counts_of_runs = [record.counts for record in records if record.case == asked]
+        assert len(counts_of_runs) == 10
+        assert counts_of_runs[0] is not None
+        assert all(counts == counts_of_runs[0] for counts in counts_of_runs)
 
 
 @needs_simulator
@@ -100,8 +100,8 @@ def phases():
 @pytest.mark.parametrize("family", [family for family in Family if family is not Family.MANY])
 def test_naive_copies_over_each_link_what_the_stock_wrapper_copies(phases, family):
     naive, stock = phases[f"{family}/tiny", "naive"], phases[f"{family}/tiny", "torch_dp"]
-    assert {phase: found.copies for phase, found in naive.items()} == {
-        phase: found.copies for phase, found in stock.items()
+    assert {phase: counts.copies for phase, counts in naive.items()} == {
+        phase: counts.copies for phase, counts in stock.items()
     }
     assert naive[Phase.BACKWARD].copies["sim:3->sim:0"].size_bytes > 0
 
@@ -116,8 +116,8 @@ def test_ddp_reduces_each_gradient_once(phases):
 
 @needs_simulator
 def test_options_of_ddp_change_its_collectives_as_they_say(phases):
-    found = {name: phases["mlp/tiny", name][Phase.BACKWARD].collectives["allreduce"] for name in RANKS[:3]}
-    plain, half, accumulated = found.values()
+    reductions = {name: phases["mlp/tiny", name][Phase.BACKWARD].collectives["allreduce"] for name in RANKS[:3]}
+    plain, half, accumulated = reductions.values()
     assert (half.count, half.size_bytes) == (plain.count, plain.size_bytes // 2)
     assert accumulated == plain
 

@@ -86,10 +86,10 @@ def test_each_kind_of_collective_is_counted_with_its_bytes_and_its_line(tmp_path
     texts = [START + STEPS.format(call) for call, _ in EACH.values()]
     for (name, (_, size)), record, text in zip(EACH.items(), counted(tmp_path, *texts), texts, strict=True):
         assert record.reason is None, name
-        found = [each for each in communication(record.ranks).step if each.part is Part.OTHER]
-        assert {each.kind for each in found} == {NAMES.get(name, name)}
-        assert size is None or [(each.count, each.size_bytes) for each in found] == [(1, size)]
-        assert {text.splitlines()[each.place.line - 1].strip() for each in found} == {EACH[name][0]}
+        issues = [issue for issue in communication(record.ranks).step if issue.part is Part.OTHER]
+        assert {issue.kind for issue in issues} == {NAMES.get(name, name)}
+        assert size is None or [(issue.count, issue.size_bytes) for issue in issues] == [(1, size)]
+        assert {text.splitlines()[issue.place.line - 1].strip() for issue in issues} == {EACH[name][0]}
 
 
 @needs_operations
@@ -102,9 +102,9 @@ def test_the_profiler_sees_the_same_collectives_of_ddp(tmp_path):
         assert len(events) > 4  # buckets, buffers, and the map of what is used
         assert {issue.what.count("exposed") + issue.is_unaligned for issue in issued.setup} == {0}
         assert sorted((name, prod(shapes[0])) for name, shapes in events) == sorted(
-            (f"gloo:{each.kind}", each.size_bytes // getattr(torch, each.dtypes).itemsize)
-            for each in last
-            for _ in range(each.count)
+            (f"gloo:{issue.kind}", issue.size_bytes // getattr(torch, issue.dtypes).itemsize)
+            for issue in last
+            for _ in range(issue.count)
         )
 
 
@@ -134,17 +134,17 @@ HOOKS = (
 def test_the_buckets_of_a_hook_are_as_exposed_as_those_without_and_equal_in_each_count(tmp_path):
     texts = [START + HOOKED.replace("HOOK\n", f"{hook}\n") for hook in HOOKS]
     records = counted(tmp_path, *(text for text in texts for _ in range(3)))
-    assert [each.reason for each in records if each.reason] == []
-    found = [
-        [(i.is_exposed, i.count, i.size_bytes, i.place.line) for i in communication(each.ranks).step]
-        for each in records
+    assert [record.reason for record in records if record.reason] == []
+    sent_by_record = [
+        [(i.is_exposed, i.count, i.size_bytes, i.place.line) for i in communication(record.ranks).step]
+        for record in records
     ]
-    for first in range(0, len(found), 3):
-        assert found[first] == found[first + 1] == found[first + 2]
-    plain, fp16, of_user, power = found[::3]
+    for first in range(0, len(sent_by_record), 3):
+        assert sent_by_record[first] == sent_by_record[first + 1] == sent_by_record[first + 2]
+    plain, fp16, of_user, power = sent_by_record[::3]
     assert [count for exposed, count, _, _ in plain if not exposed] == [3]
     halves = {(exposed, count, size // 2) for exposed, count, size, _ in plain}
-    assert {each[:3] for each in fp16} == halves
+    assert {issue[:3] for issue in fp16} == halves
     sent: Counter[tuple[bool, int]] = Counter()
     for exposed, count, size, _ in of_user:
         sent[exposed, size] += count

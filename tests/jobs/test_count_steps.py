@@ -51,15 +51,15 @@ def test_a_step_is_counted_once_and_a_damaged_cache_costs_only_time(tmp_path):
 def test_ways_of_dispatch_differ_in_the_hosts_calls_alone(tmp_path):
     ways = [(VariantId(f"tuned[dispatch={name}]"), 2) for name in ("sequence", "threads")]
     nccl = VariantId("tuned[route=nccl]"), 2
-    found = count_steps("mlp/tiny", [*ways, nccl], folder=tmp_path)
-    first, second = (found[way].at(64) for way in ways)
+    affine = count_steps("mlp/tiny", [*ways, nccl], folder=tmp_path)
+    first, second = (affine[way].at(64) for way in ways)
     assert first.below("work") == pytest.approx(second.below("work"))
     assert first.below("sent") == pytest.approx(second.below("sent"))
     assert set(first.below("host", "forward")) != set(second.below("host", "forward"))
     alone = count_affine("mlp/tiny", "tuned[dispatch=threads]", 2, folder=tmp_path / "other").at(64)
     assert second.below("sent") == pytest.approx(alone.below("sent"))
     assert second.below("work") == pytest.approx(alone.below("work"))
-    assert found[nccl].first.below("sent", "weights", 0, 1)["bytes"] > 0  # as the star's
+    assert affine[nccl].first.below("sent", "weights", 0, 1)["bytes"] > 0  # as the star's
 
 
 @needs_simulator

@@ -21,9 +21,9 @@ def copies():
         for name in (STAR, CHAIN)
     ]
     return {
-        (record.case.workload, len(record.case.devices), str(record.case.variant), phase): found.copies
+        (record.case.workload, len(record.case.devices), str(record.case.variant), phase): counts.copies
         for record in countable(count_all(cases))
-        for phase, found in record.counts.phases.items()
+        for phase, counts in record.counts.phases.items()
     }
 
 
@@ -32,7 +32,7 @@ def copies():
 @pytest.mark.parametrize("count", SIZES)
 def test_weights_and_gradients_take_the_route_and_outputs_go_straight(copies, workload, count):
     for phase in (Phase.FORWARD, Phase.BACKWARD):
-        found, star = copies[workload, count, CHAIN, phase], copies[workload, count, STAR, phase]
+        chain, star = copies[workload, count, CHAIN, phase], copies[workload, count, STAR, phase]
         expected = {link: traffic for link, traffic in star.items() if "host" in link}
         for lane in range(1, count):
             down, up = star[f"sim:0->sim:{lane}"], star[f"sim:{lane}->sim:0"]
@@ -42,7 +42,7 @@ def test_weights_and_gradients_take_the_route_and_outputs_go_straight(copies, wo
             expected["sim:{}->sim:{}".format(*ends)] = routed
             other = (lane, 0) if phase is Phase.FORWARD else (0, lane)
             expected["sim:{}->sim:{}".format(*other)] = straight
-        assert found == dict(sorted(expected.items()))
+        assert chain == dict(sorted(expected.items()))
 
 
 @needs_simulator

@@ -109,8 +109,8 @@ def taken(*jobs):
     return LockstepRounds.model_validate_json(end.record).rounds
 
 
-def failure(found):
-    return found.outcome, found.side, found.reason
+def failure(measured):
+    return measured.outcome, measured.side, measured.reason
 
 
 @pytest.mark.parametrize(("step_s", "blocks"), [(0.001, 80), (0.03, 80), (0.05, 60), (0.1, 30), (5.0, 10)])
@@ -127,10 +127,10 @@ def test_each_side_has_all_blocks_and_the_round_has_all_benchmarks(base):
     )
     first, second = taken(*steps)
     assert (first.benchmark, second.benchmark) == ("first", "second")
-    for found, blocks in ((first, BLOCKS), (second, 1)):
-        assert (found.outcome, found.cores, found.resident) == (Outcome.OK, str(CORE), True)
-        assert set(found.times_s) == set(SideName)
-        assert {len(times) for times in found.times_s.values()} == {blocks}
+    for measured, blocks in ((first, BLOCKS), (second, 1)):
+        assert (measured.outcome, measured.cores, measured.resident) == (Outcome.OK, str(CORE), True)
+        assert set(measured.times_s) == set(SideName)
+        assert {len(times) for times in measured.times_s.values()} == {blocks}
     lengths = {len(block) for times in first.times_s.values() for block in times}
     assert len(lengths) == 1
     assert lengths.pop() > 1  # steps of about a millisecond
@@ -145,7 +145,7 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
         copied(tmp_path / name, *edit)
         for name, edit in (("wrong", WRONG_GRADIENTS), ("killed", KILLED), ("raising", RAISING), ("hanging", HANGING))
     )
-    found = taken(
+    rounds = taken(
         job(base, syntax),
         job(base, wrong),
         job(base, killed),
@@ -154,7 +154,7 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
         job(killed, base),
         job(base, wrong, checked=False),
     )
-    assert [failure(each)[:2] for each in found] == [
+    assert [failure(measured)[:2] for measured in rounds] == [
         (Outcome.CRASHED, SideName.HEAD),
         (Outcome.WRONG_RESULT, SideName.HEAD),
         (Outcome.CRASHED, SideName.HEAD),
@@ -163,10 +163,10 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
         (Outcome.CRASHED, SideName.BASE),
         (Outcome.OK, None),
     ]
-    assert found[0].reason.startswith("SyntaxError: ")
-    assert "SIGSEGV" in found[2].reason
-    assert found[3].reason == "ValueError: not today"
-    assert found[4].reason.startswith("no answer in ")
+    assert rounds[0].reason.startswith("SyntaxError: ")
+    assert "SIGSEGV" in rounds[2].reason
+    assert rounds[3].reason == "ValueError: not today"
+    assert rounds[4].reason.startswith("no answer in ")
 
 
 def test_a_failure_in_a_block_is_reported(base, tmp_path):
@@ -174,10 +174,10 @@ def test_a_failure_in_a_block_is_reported(base, tmp_path):
     late = copied(tmp_path / "late", *LATE)
     module = late / "dpbench/parallel/module.py"
     module.write_text(module.read_text().replace("\nfrom ", "\nimport os\nfrom ", 1))
-    (found,) = taken(job(base, late, variables={"DPBENCH_TEST_LATE": "1"}))
-    assert failure(found) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
-    (found,) = taken(job(late, late))  # the variable is set for head only
-    assert found.outcome is Outcome.OK
+    (measured,) = taken(job(base, late, variables={"DPBENCH_TEST_LATE": "1"}))
+    assert failure(measured) == (Outcome.CRASHED, SideName.HEAD, "ValueError: late")
+    (measured,) = taken(job(late, late))  # the variable is set for head only
+    assert measured.outcome is Outcome.OK
 
 
 @pytest.mark.parametrize("resident", [True, False])
@@ -196,9 +196,9 @@ def test_all_sides_choose_the_dispatch_that_base_chose(tmp_path, resident):
         for folder in (base, head):
             with (folder / "dpbench/parallel/__init__.py").open("a") as file:
                 file.write(ONE_AT_A_TIME.format(lock=str(tmp_path / "lock"), log=str(tmp_path / "log")))
-    (found,) = taken(job(base, head, case=AUTO, checked=False))  # the check settles a wrapper of its own
-    assert failure(found) == (Outcome.OK, None, None)
-    assert found.resident is resident
+    (measured,) = taken(job(base, head, case=AUTO, checked=False))  # the check settles a wrapper of its own
+    assert failure(measured) == (Outcome.OK, None, None)
+    assert measured.resident is resident
 
 
 def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):
@@ -206,9 +206,9 @@ def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):
     text = ONE_AT_A_TIME.format(lock=str(tmp_path / "lock"), log=str(log))
     with (lone / "dpbench/parallel/__init__.py").open("a") as file:
         file.write(text)
-    (found,) = taken(job(lone, lone))
-    assert (found.outcome, found.resident) == (Outcome.OK, False)
-    assert {len(times) for times in found.times_s.values()} == {BLOCKS}
+    (measured,) = taken(job(lone, lone))
+    assert (measured.outcome, measured.resident) == (Outcome.OK, False)
+    assert {len(times) for times in measured.times_s.values()} == {BLOCKS}
     pids = log.read_text().split()
     assert len(pids) == len(set(pids)) == 1 + 1 + 3 * BLOCKS  # together, to time a step, one for each block
 

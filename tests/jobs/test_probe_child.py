@@ -99,9 +99,9 @@ def test_without_a_driver_there_is_an_error(no_nvml):
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
 def test_devices_of_any_kind_are_found(monkeypatch, kind):
     accelerators(monkeypatch, kind, lambda: True, lambda i: SimpleNamespace(name=f"Fake {i}", total_memory=80 << 30))
-    found, error = probe.read_accelerators()
+    devices, error = probe.read_accelerators()
     assert error is None
-    assert [(each.device, each.name, each.memory_bytes) for each in found] == [
+    assert [(device.device, device.name, device.memory_bytes) for device in devices] == [
         (f"{kind}:0", "Fake 0", 80 << 30),
         (f"{kind}:1", "Fake 1", 80 << 30),
     ]

@@ -42,10 +42,10 @@ def test_on_gpus_three_ways_of_dispatch_are_measured():
 
 def test_copies_that_share_a_link_slow_each_other_down():
     """A star sends seven copies over the first device's link, a chain one."""
-    found = links_on(links("8xV100-pcie"))
-    seconds = dict(found.seconds)
+    choice = links_on(links("8xV100-pcie"))
+    seconds = dict(choice.seconds)
     assert seconds[Route.STAR] > 4 * seconds[Route.CHAIN]
-    assert "measured" in reason(found)
+    assert "measured" in reason(choice)
 
 
 class FakeChooser:
@@ -84,9 +84,9 @@ def test_a_chain_of_fast_links_passes_buckets_on_whole():
         [load_machine("4xL4-pcie")] * 2,
         [VariantId("tuned[graphs=true]"), VariantId("tuned[route=star]")],
     )
-    found, _ = ways_of(variants, machines, launch=FakeChooser(whole_buckets=True))
-    assert found[variants[0]] == ["tuned[dispatch=sequence,graphs=true,route=chain,whole_buckets=true]"]
-    assert found[variants[1]] == ["tuned[dispatch=sequence,route=star]", "tuned[dispatch=threads,route=star]"]
+    ways, _ = ways_of(variants, machines, launch=FakeChooser(whole_buckets=True))
+    assert ways[variants[0]] == ["tuned[dispatch=sequence,graphs=true,route=chain,whole_buckets=true]"]
+    assert ways[variants[1]] == ["tuned[dispatch=sequence,route=star]", "tuned[dispatch=threads,route=star]"]
 
 
 def test_no_child_is_started_if_nothing_is_chosen():
@@ -109,11 +109,11 @@ def test_the_fastest_way_is_projected_and_named():
     (ways,) = ways_of([TUNED], [machine])
     assert len(ways[TUNED]) == 3
     counted = count_for("mlp/tiny", [TUNED], [machine], [ways])
-    found = project_machine(machine, counted, "mlp/tiny", [TUNED], ways=ways, setting=Setting())
+    projected = project_machine(machine, counted, "mlp/tiny", [TUNED], ways=ways, setting=Setting())
     apart = project_machine(machine, counted, "mlp/tiny", ways[TUNED], ways={}, setting=Setting())
     times = {row.variant: row.sum.step_s for row in apart.rows}
     fastest = min(times, key=times.get)
-    assert found.rows[0].variant == TUNED
-    assert found.rows[0].sum.step_s == times[fastest] < max(times.values())
-    assert any(note.startswith(f"tuned: projected as {fastest};") for note in found.notes)
+    assert projected.rows[0].variant == TUNED
+    assert projected.rows[0].sum.step_s == times[fastest] < max(times.values())
+    assert any(note.startswith(f"tuned: projected as {fastest};") for note in projected.notes)
     assert not any("projected as" in note for note in apart.notes)

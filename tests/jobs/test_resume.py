@@ -43,10 +43,10 @@ def resume(folder):
     before = (folder / "records.jsonl").read_bytes()
     subprocess.run(SWEEP, check=True)
     assert (folder / "records.jsonl").read_bytes().startswith(before)
-    found = records(folder)
-    assert sorted(record.round for record in found) == [0, 0, 1, 1, 2, 2]
-    assert len({record.key for record in found}) == 6
-    assert {record.outcome for record in found} == {Outcome.OK}
+    resumed = records(folder)
+    assert sorted(record.round for record in resumed) == [0, 0, 1, 1, 2, 2]
+    assert len({record.key for record in resumed}) == 6
+    assert {record.outcome for record in resumed} == {Outcome.OK}
 
 
 def test_killed_by_sigkill(folder, mark):

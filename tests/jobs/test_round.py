@@ -40,8 +40,8 @@ def acts(monkeypatch):
     """What the children do, as Python source by the seed of their case."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
-    def setting(**found):
-        monkeypatch.setenv("ACTS", json.dumps({name.removeprefix("seed"): act for name, act in found.items()}))
+    def setting(**sources):
+        monkeypatch.setenv("ACTS", json.dumps({name.removeprefix("seed"): act for name, act in sources.items()}))
 
     setting()
     return setting
@@ -49,9 +49,9 @@ def acts(monkeypatch):
 
 @pytest.fixture
 def processes(acts):
-    found = RoundProcesses([sys.executable, "-c", CHILD])
-    yield found
-    found.end_round()
+    round_processes = RoundProcesses([sys.executable, "-c", CHILD])
+    yield round_processes
+    round_processes.end_round()
 
 
 def job_of(seed, number=0, variant="naive"):
@@ -142,9 +142,9 @@ def test_ranks_are_siblings_that_meet_at_one_listener(acts, processes):
     assert failed.reason.endswith("rank 1 ended with status 1")
     acts(seed1="print(os.getppid())\nif rank == 0: time.sleep(0.5); sys.exit()")
     processes.end_round()
-    found = [line for line in measure(processes, 1, variant="ddp").reason.splitlines() if line.isdecimal()]
-    assert len(found) == 2
-    assert len(set(found)) == 1
+    parents = [line for line in measure(processes, 1, variant="ddp").reason.splitlines() if line.isdecimal()]
+    assert len(parents) == 2
+    assert len(set(parents)) == 1
 
 
 def test_a_rank_killed_for_memory_is_out_of_memory(acts, processes, monkeypatch):

@@ -33,7 +33,7 @@ _pause("import")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def rounds(tmp_path_factory):
     """The rounds by their names, such as ``construction of import``: the construction where the import pauses."""
     folder = tmp_path_factory.mktemp("side")
     shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
@@ -61,21 +61,21 @@ def found(tmp_path_factory):
     )
     end = launch(LOCKSTEP, LockstepJobs(jobs=(), start_ups=jobs).model_dump_json(), 120.0)
     assert end.record, end.tail
-    return {each.benchmark: each for each in LockstepRounds.model_validate_json(end.record).rounds}
+    return {start_up.benchmark: start_up for start_up in LockstepRounds.model_validate_json(end.record).rounds}
 
 
 @pytest.mark.parametrize("paused", PARTS)
-def test_a_pause_is_in_the_time_of_its_part_of_head_alone(found, paused):
+def test_a_pause_is_in_the_time_of_its_part_of_head_alone(rounds, paused):
     for part in PARTS:
-        times_s = found[f"{part} of {paused}"].times_s
+        times_s = rounds[f"{part} of {paused}"].times_s
         assert {side: len(blocks) for side, blocks in times_s.items()} == dict.fromkeys(SideName, 2)
         medians_s = {side: median(seconds for (seconds,) in blocks) for side, blocks in times_s.items()}
         assert (medians_s[SideName.HEAD] > medians_s[SideName.BASE] + PAUSE_S / 2) == (part is paused)
         assert abs(medians_s[SideName.TWIN] - medians_s[SideName.BASE]) < PAUSE_S / 2
 
 
-def test_a_side_that_fails_is_named_with_its_reason(found):
+def test_a_side_that_fails_is_named_with_its_reason(rounds):
     for part in PARTS:
-        broken = found[f"{part} of broken"]
+        broken = rounds[f"{part} of broken"]
         assert (broken.outcome, broken.side, broken.times_s) == (Outcome.CRASHED, SideName.HEAD, {})
         assert broken.reason == "RuntimeError: not today"

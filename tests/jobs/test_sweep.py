@@ -214,6 +214,6 @@ def test_what_the_file_lacks_is_one_line(tmp_path, name):
         for record in RECORDS:
             store.append(record)
         change(store.path)
-        found = _lost_warning(store, RECORDS)
-    assert len(found) == (lost > 0)
-    assert all(f"lacks {lost} of 4 records, such as {RECORDS[4 - lost].case.id}, round" in line for line in found)
+        warnings = _lost_warning(store, RECORDS)
+    assert len(warnings) == (lost > 0)
+    assert all(f"lacks {lost} of 4 records, such as {RECORDS[4 - lost].case.id}, round" in line for line in warnings)

@@ -28,35 +28,35 @@ def answering(**fields):
 
 def traced(variant="naive", **fields):
     launch, asked = answering(**fields)
-    (found,) = trace_recorded([case(variant)], launch=launch).variants
-    return found, asked
+    (variant_trace,) = trace_recorded([case(variant)], launch=launch).variants
+    return variant_trace, asked
 
 
 def test_the_answer_of_the_child_is_drawn():
-    found, asked = traced(record=STEP)
+    traced_naive, asked = traced(record=STEP)
     assert asked == [(TRACER, case("naive"))]
-    assert (found.step_s, found.notes) == (0.25, ("a note",))
-    assert (tuple(found.timeline.spans), found.timeline.path) == (step().spans, step().path)
+    assert (traced_naive.step_s, traced_naive.notes) == (0.25, ("a note",))
+    assert (tuple(traced_naive.timeline.spans), traced_naive.timeline.path) == (step().spans, step().path)
 
 
 def test_a_child_that_fails_is_a_reason():
     failed = TraceRecord(trace=VariantTrace("naive", None, reason="MemoryError: too large"))
     assert traced(record=failed.model_dump_json().encode())[0].reason == "MemoryError: too large"
-    found, _ = traced(returncode=1, tail=b"Traceback\nKeyError: 'x'\n")
-    assert found.timeline is None
-    assert found.reason.endswith(": KeyError: 'x'")
+    failed_trace, _ = traced(returncode=1, tail=b"Traceback\nKeyError: 'x'\n")
+    assert failed_trace.timeline is None
+    assert failed_trace.reason.endswith(": KeyError: 'x'")
     assert "SIGKILL" in traced(returncode=-9)[0].reason
 
 
 def test_a_variant_with_several_processes_is_not_asked_for():
-    found, asked = traced("ddp")
+    traced_ddp, asked = traced("ddp")
     assert asked == []
-    assert found.reason == "has one process for each device; allowed: variants with one process"
+    assert traced_ddp.reason == "has one process for each device; allowed: variants with one process"
 
 
 def test_what_the_plan_skipped_is_named_and_the_title_has_the_devices():
     launch, _ = answering(record=STEP)
     one = case("naive").model_copy(update={"devices": ("cpu",)})
-    found = trace_recorded([one], [Skip(case("torch_dp"), "needs GPUs")], launch=launch)
-    assert found.title == "mlp/tiny on cpu*2, batch 8"
-    assert [(each.variant, each.reason) for each in found.variants] == [("naive", None), ("torch_dp", "needs GPUs")]
+    trace = trace_recorded([one], [Skip(case("torch_dp"), "needs GPUs")], launch=launch)
+    assert trace.title == "mlp/tiny on cpu*2, batch 8"
+    assert [(row.variant, row.reason) for row in trace.variants] == [("naive", None), ("torch_dp", "needs GPUs")]

@@ -28,9 +28,9 @@ def case(**changes):
 
 
 def count(**changes):
-    found, recording, _ = count_step.count(case(**changes), lambda _: Team())
+    counts, recording, _ = count_step.count(case(**changes), lambda _: Team())
     assert recording is None
-    return {phase: of_phase.python_calls for phase, of_phase in found.phases.items()}
+    return {phase: of_phase.python_calls for phase, of_phase in counts.phases.items()}
 
 
 def test_the_third_step_is_counted_phase_by_phase(monkeypatch):

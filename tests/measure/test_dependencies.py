@@ -67,15 +67,15 @@ def forward(log, buckets_on_side_streams):
 def test_the_whole_broadcast_is_before_the_first_layer_if_the_stream_waits_for_all():
     log = Log()
     forward(log, buckets_on_side_streams=False)
-    found = log.measures()
-    assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, 2 * BYTES)
+    measures = log.measures()
+    assert (measures.broadcast_bytes, measures.before_first_layer_bytes) == (2 * BYTES, 2 * BYTES)
 
 
 def test_only_the_first_bucket_is_before_it_if_the_stream_waits_for_the_second_later():
     log = Log()
     forward(log, buckets_on_side_streams=True)
-    found = log.measures()
-    assert (found.broadcast_bytes, found.before_first_layer_bytes) == (2 * BYTES, BYTES)
+    measures = log.measures()
+    assert (measures.broadcast_bytes, measures.before_first_layer_bytes) == (2 * BYTES, BYTES)
 
 
 def test_a_wait_of_the_host_comes_before_the_first_layer_too():
@@ -123,9 +123,9 @@ def backward(log, first_half_alone, *, on_side_stream, bar=2):
 def reduction(first_half_alone, *, on_side_stream, bar=2):
     log = Log()
     backward(log, first_half_alone, on_side_stream=on_side_stream, bar=bar)
-    found = log.measures()
-    assert found.reduced_bytes == BYTES
-    return found.ready_at_half_bytes, found.startable_at_half_bytes
+    measures = log.measures()
+    assert measures.reduced_bytes == BYTES
+    return measures.ready_at_half_bytes, measures.startable_at_half_bytes
 
 
 def test_a_bucket_of_the_first_half_sent_at_once_is_ready_and_can_start():
@@ -157,9 +157,9 @@ def test_a_slow_lane_keeps_the_bucket_of_all_lanes_waiting(slow, startable):
         log.run(
             0, total, node="torch::autograd::AccumulateGrad"
         )  # depends on the reduction, so it is not part of a lane's backward
-    found = log.measures()
-    assert found.ready_at_half_bytes == (BYTES if slow is None else 0)
-    assert found.startable_at_half_bytes == startable
+    measures = log.measures()
+    assert measures.ready_at_half_bytes == (BYTES if slow is None else 0)
+    assert measures.startable_at_half_bytes == startable
 
 
 def test_a_copy_from_the_base_to_a_lane_is_not_a_reduction():

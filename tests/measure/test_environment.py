@@ -26,11 +26,11 @@ def facts(monkeypatch):
 
 
 def test_gpus_are_in_torchs_order(facts):
-    found = facts(FakeGpu("aa", power_limit_w=350), FakeGpu("bb"), FakeGpu("cc", slice_of_mig=True))
-    assert found.driver == "580.65.06"
-    assert found.power_limits_w == (350, 700, None)
-    assert found.clocks == (*("SM to 1980 MHz, memory to 2619 MHz",) * 2, None)
-    assert found.links == ("0-1 PHB", "0-2 unknown", "1-2 unknown")
+    fields = facts(FakeGpu("aa", power_limit_w=350), FakeGpu("bb"), FakeGpu("cc", slice_of_mig=True))
+    assert fields.driver == "580.65.06"
+    assert fields.power_limits_w == (350, 700, None)
+    assert fields.clocks == (*("SM to 1980 MHz, memory to 2619 MHz",) * 2, None)
+    assert fields.links == ("0-1 PHB", "0-2 unknown", "1-2 unknown")
 
 
 def test_nvlinks_between_two_gpus_are_counted_directly_or_up_to_the_switches(facts):
@@ -44,9 +44,9 @@ def test_nvlinks_between_two_gpus_are_counted_directly_or_up_to_the_switches(fac
 
 def test_a_refused_fact_is_none_and_the_others_stay(facts):
     refused = {"nvmlDeviceGetEnforcedPowerLimit": pynvml.NVML_ERROR_NO_PERMISSION}
-    found = facts(FakeGpu("aa", refuses=refused))
-    assert found.power_limits_w == (None,)
-    assert found.clocks != (None,)
+    fields = facts(FakeGpu("aa", refuses=refused))
+    assert fields.power_limits_w == (None,)
+    assert fields.clocks != (None,)
 
 
 def test_without_a_driver_all_facts_are_none(monkeypatch):
@@ -55,11 +55,11 @@ def test_without_a_driver_all_facts_are_none(monkeypatch):
 
 
 def test_the_environment_of_this_process():
-    found = read_environment()
-    assert found.gil is (not hasattr(sys, "_is_gil_enabled") or sys._is_gil_enabled())
-    assert (found.python, found.torch) == (sys.version.split()[0], torch.__version__)
-    assert found.cores >= 1
-    assert found.affinity
+    environment = read_environment()
+    assert environment.gil is (not hasattr(sys, "_is_gil_enabled") or sys._is_gil_enabled())
+    assert (environment.python, environment.torch) == (sys.version.split()[0], torch.__version__)
+    assert environment.cores >= 1
+    assert environment.affinity
 
 
 def test_a_checkout_is_dirty_if_a_tracked_file_was_changed(tmp_path):

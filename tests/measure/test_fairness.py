@@ -124,10 +124,10 @@ class Settling:
     ],
 )
 def test_the_settled_scheme_is_compared(settled, is_right, mode):
-    found = error(
+    difference = error(
         lambda base, _: Settling(base, settled), "convnet/tiny", trials_left=lambda scheme: scheme.trials, mode=mode
     )
-    assert (found <= ALLOWED) is is_right
+    assert (difference <= ALLOWED) is is_right
 
 
 class TimesForwards(nn.Module):

@@ -11,9 +11,9 @@ def case(threads, lanes):
     return Case(variant="naive", workload="mlp/tiny", batch=64, devices=["cpu"] * lanes, threads=threads)
 
 
-@pytest.mark.parametrize(("threads", "lanes", "each"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
-def test_concurrent_lanes_divide_the_total(threads, lanes, each):
-    assert candidates(case(threads, lanes), Variant(wrap=None)) == (each,)
+@pytest.mark.parametrize(("threads", "lanes", "per_lane"), [(8, 2, 4), (8, 3, 2), (2, 4, 1), (1, 1, 1)])
+def test_concurrent_lanes_divide_the_total(threads, lanes, per_lane):
+    assert candidates(case(threads, lanes), Variant(wrap=None)) == (per_lane,)
 
 
 def test_lanes_in_sequence_may_use_all_threads_or_one():

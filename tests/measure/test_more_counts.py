@@ -52,9 +52,9 @@ class Steps:
     ids=["alike", "seldom", "growing"],
 )
 def test_later_steps_are_compared_with_the_first(step, expected):
-    found = count_more_steps(step, 20)
-    assert (found.seldom_calls, found.collections) == (expected.seldom_calls, expected.collections)
-    assert found.later_lines in (expected.later_lines, 2 * expected.later_lines)  # a turn is one line, or two
+    more = count_more_steps(step, 20)
+    assert (more.seldom_calls, more.collections) == (expected.seldom_calls, expected.collections)
+    assert more.later_lines in (expected.later_lines, 2 * expected.later_lines)  # a turn is one line, or two
 
 
 def test_a_copy_counts_by_its_bytes_and_a_view_does_not():
@@ -95,11 +95,8 @@ def test_after_two_failures_a_lock_around_each_operator_costs_little(monkeypatch
 @pytest.mark.filterwarnings("ignore:replicas ran on several threads")
 @pytest.mark.usefixtures("without_collections")
 def test_the_wrappers_other_uses_are_counted_alike_each_time():
-    found = uses.count_uses()
-    assert found == uses.count_uses()
-    assert (found["threads.left"], found["callers.apart_on_one_wrapper"], found["callers.apart_on_two_wrappers"]) == (
-        0,
-        0,
-        0,
-    )
-    assert found["two_forwards.host_operators"] > found["toggled.host_operators"] > 0
+    counted = uses.count_uses()
+    assert counted == uses.count_uses()
+    zeros = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
+    assert [counted[name] for name in zeros] == [0, 0, 0]
+    assert counted["two_forwards.host_operators"] > counted["toggled.host_operators"] > 0

@@ -18,8 +18,8 @@ def session(variant, mode="train"):
     return open_session(case)
 
 
-def seconds(found):
-    return {phase: value for phase, value in found.items() if isinstance(value, float)}
+def seconds(phases):
+    return {phase: value for phase, value in phases.items() if isinstance(value, float)}
 
 
 @pytest.mark.parametrize(
@@ -32,34 +32,34 @@ def seconds(found):
     ],
 )
 def test_every_phase_has_a_time_or_a_reason(variant, steps):
-    found = phases_of(session(variant), 2)
-    assert tuple(found) == PHASES
+    phases = phases_of(session(variant), 2)
+    assert tuple(phases) == PHASES
     expected = {"forward", *steps, "loss", "backward", "optimiser"} | ({"reduce"} if "replicate" in steps else set())
-    assert set(seconds(found)) == expected
-    assert all(value > 0 if isinstance(value, float) else len(value) > 20 for value in found.values())
+    assert set(seconds(phases)) == expected
+    assert all(value > 0 if isinstance(value, float) else len(value) > 20 for value in phases.values())
 
 
 def test_the_parts_lie_within_the_whole():
-    found = seconds(phases_of(session("naive"), 1))
-    assert sum(found[part] for part in (*STEPS_OF_VARIANT, "loss")) <= found["forward"]
-    assert found["reduce"] <= found["backward"]
+    phases_s = seconds(phases_of(session("naive"), 1))
+    assert sum(phases_s[part] for part in (*STEPS_OF_VARIANT, "loss")) <= phases_s["forward"]
+    assert phases_s["reduce"] <= phases_s["backward"]
 
 
 def test_inference_has_reasons_for_the_training_phases():
-    found = phases_of(session("tuned", "infer"), 1)
-    assert {found[phase] for phase in TRAINING} == {"inference has no such phase"}
-    assert found["forward"] > 0
+    phases = phases_of(session("tuned", "infer"), 1)
+    assert {phases[phase] for phase in TRAINING} == {"inference has no such phase"}
+    assert phases["forward"] > 0
 
 
 @pytest.mark.parametrize("name", STEPS_OF_VARIANT)
 def test_a_slow_method_shows_in_its_phase_only(name):
     made = session("tuned")
     slow_down(made.scheme, name)
-    found = seconds(phases_of(made, 1))
-    assert found[name] >= SLEEP_S
-    assert found["forward"] >= SLEEP_S
-    others = sum(found[other] for other in STEPS_OF_VARIANT if other != name)
-    assert found["forward"] - found[name] >= others
+    phases_s = seconds(phases_of(made, 1))
+    assert phases_s[name] >= SLEEP_S
+    assert phases_s["forward"] >= SLEEP_S
+    others = sum(phases_s[other] for other in STEPS_OF_VARIANT if other != name)
+    assert phases_s["forward"] - phases_s[name] >= others
 
 
 def slow_down(owner, name):
@@ -70,9 +70,9 @@ def slow_down(owner, name):
 def test_a_slow_loss_shows_in_the_loss():
     made = session("tuned")
     slow_down(made, "_loss")
-    found = seconds(phases_of(made, 1))
-    assert found["loss"] >= SLEEP_S
-    assert found["forward"] >= found["loss"]
+    phases_s = seconds(phases_of(made, 1))
+    assert phases_s["loss"] >= SLEEP_S
+    assert phases_s["forward"] >= phases_s["loss"]
 
 
 def test_a_slow_optimizer_shows_in_the_optimiser():

@@ -15,11 +15,11 @@ def test_operators_and_flops_are_counted_by_phase_in_the_backward_too():
         c = (a @ b).sum()
         counter.enter(Phase.BACKWARD)
         c.backward()
-    found = counter.by_phase()
-    assert (found[Phase.FORWARD].operators, found[Phase.FORWARD].flops) == (2, 2 * 2 * 3 * 4)
-    assert found[Phase.BACKWARD].flops == 2 * 2 * 4 * 3
-    assert found[Phase.FORWARD].collectives == {}
-    assert found[Phase.FORWARD].copies is None
+    counts = counter.by_phase()
+    assert (counts[Phase.FORWARD].operators, counts[Phase.FORWARD].flops) == (2, 2 * 2 * 3 * 4)
+    assert counts[Phase.BACKWARD].flops == 2 * 2 * 4 * 3
+    assert counts[Phase.FORWARD].collectives == {}
+    assert counts[Phase.FORWARD].copies is None
 
 
 def rank(operators, size_bytes):

@@ -13,10 +13,10 @@ from tests.fakes import FakeEdges, FakeTeam, ScriptedClock, ScriptedSteps
 def test_samples_are_the_steps_after_the_warm_up():
     clock = ScriptedClock()
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
-    found = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=FakeEdges(clock))
-    assert set(found.times_s) == {1.0}
-    assert steps.taken == found.warmup_steps + len(found.times_s)
-    assert found.stopped_by == "interval"
+    sampled = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=FakeEdges(clock))
+    assert set(sampled.times_s) == {1.0}
+    assert steps.taken == sampled.warmup_steps + len(sampled.times_s)
+    assert sampled.stopped_by == "interval"
 
 
 def test_ranks_agree_on_the_slowest_ones_times(monkeypatch):
@@ -34,7 +34,7 @@ def test_ranks_agree_on_the_slowest_ones_times(monkeypatch):
 
 def test_a_sample_is_the_slowest_ranks_time_and_has_a_skew():
     clock = ScriptedClock()
-    found = sample(
+    sampled = sample(
         ScriptedSteps(clock, [1.0]),
         clock,
         FakeTeam(lag_s=0.25),
@@ -42,9 +42,9 @@ def test_a_sample_is_the_slowest_ranks_time_and_has_a_skew():
         StopRule(max_s=50),
         window=FakeEdges(clock),
     )
-    assert set(found.times_s) == {1.25}
-    assert set(found.skew_s) == {0.25}
-    assert found.lag_s == 0.0  # the other rank lags
+    assert set(sampled.times_s) == {1.25}
+    assert set(sampled.skew_s) == {0.25}
+    assert sampled.lag_s == 0.0  # the other rank lags
 
 
 def test_the_slower_rank_has_a_lag():
@@ -56,8 +56,8 @@ def test_the_slower_rank_has_a_lag():
 
     clock = ScriptedClock()
     steps = ScriptedSteps(clock, [1.0])
-    found = sample(steps, clock, SlowestTeam(), WarmUp(max_s=5), StopRule(max_s=50), window=FakeEdges(clock))
-    assert found.lag_s == pytest.approx(0.4)
+    sampled = sample(steps, clock, SlowestTeam(), WarmUp(max_s=5), StopRule(max_s=50), window=FakeEdges(clock))
+    assert sampled.lag_s == pytest.approx(0.4)
 
 
 def test_frozen_objects_are_unfrozen_afterwards():
@@ -80,10 +80,10 @@ def test_the_window_has_all_samples_and_no_warm_up():
     clock = ScriptedClock()
     edges = FakeEdges(clock)
     steps = ScriptedSteps(clock, [9.0] * 5 + [1.0] * 200)
-    found = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=edges)
-    assert edges.steps == len(found.times_s)
+    sampled = sample(steps, clock, Team(), WarmUp(max_s=1e9), StopRule(max_s=1e9), window=edges)
+    assert edges.steps == len(sampled.times_s)
     assert edges.ended_s == clock.time_s
-    assert edges.ended_s - edges.began_s == sum(found.times_s)
+    assert edges.ended_s - edges.began_s == sum(sampled.times_s)
 
 
 def test_a_sample_of_several_steps_has_no_wait_between_them():
@@ -100,10 +100,10 @@ def test_a_sample_of_several_steps_has_no_wait_between_them():
         return clock()
 
     warmup, rule = WarmUp(max_s=1e9), StopRule(max_s=1e9)
-    found = sample(step, waiting_clock, Team(), warmup, rule, window=edges, steps_per_sample=3)
+    sampled = sample(step, waiting_clock, Team(), warmup, rule, window=edges, steps_per_sample=3)
     samples = "".join(map(str, order)).replace("step", "s").replace("wait", "w").replace("wsssw", "|")
     assert set(samples) == {"w", "|"}  # the others are the beginnings of warm-up and window
     assert samples.count("w") == 2
-    assert set(found.times_s) == {3.0}
-    assert edges.steps == 3 * len(found.times_s)
-    assert order.count("step") == found.warmup_steps + edges.steps
+    assert set(sampled.times_s) == {3.0}
+    assert edges.steps == 3 * len(sampled.times_s)
+    assert order.count("step") == sampled.warmup_steps + edges.steps

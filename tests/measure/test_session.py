@@ -54,9 +54,9 @@ def test_batches_wait_in_memory_that_the_devices_copies_need(monkeypatch, ranks)
 
     monkeypatch.setattr("dpbench.measure.session.ready_for_copies", prepare)
     made = Session(case(), resolve("mlp/tiny", Data.RANDOM), PLAIN, RankPlacement(CPU, 0, ranks))
-    batches = [each.batch for _ in range(16) for each in next(made._batches)]
-    found = {id(tensor) for batch in batches for tensor in (*batch.inputs, batch.target)}
-    assert found == set(map(id, prepared))
+    batches = [part.batch for _ in range(16) for part in next(made._batches)]
+    waiting = {id(tensor) for batch in batches for tensor in (*batch.inputs, batch.target)}
+    assert waiting == set(map(id, prepared))
     assert {len(tensor) for tensor in prepared} == {8 // ranks}
 
 
@@ -111,8 +111,8 @@ def test_the_loss_on_digits_goes_down():
 def test_a_session_has_the_device_of_its_rank_or_all_devices(monkeypatch, per_rank, devices):
     variant = Variant(wrap=lambda base, devices: base, per_rank=per_rank)
     monkeypatch.setattr("dpbench.measure.session.variant_of", lambda _: variant)
-    found = open_session(case(variant="naive", devices=("cpu",) * 2), rank=1, ranks=2).placement
-    assert found == RankPlacement(CPU * devices, rank=1, ranks=2)
+    placement = open_session(case(variant="naive", devices=("cpu",) * 2), rank=1, ranks=2).placement
+    assert placement == RankPlacement(CPU * devices, rank=1, ranks=2)
 
 
 def test_a_workload_that_is_resolved_already_is_not_resolved_again(monkeypatch):
@@ -126,9 +126,9 @@ def test_micro_batches_have_all_items_and_their_shares(count):
     whole = Batch((torch.arange(16.0).reshape(8, 2),), torch.arange(8))
     parts = micro_batches_of(whole, count)
     assert len(parts) == min(count, 8)
-    assert torch.equal(torch.cat([each.batch.inputs[0] for each in parts]), whole.inputs[0])
-    assert torch.equal(torch.cat([each.batch.target for each in parts]), whole.target)
-    assert [each.weight for each in parts] == [len(each.batch.target) / 8 for each in parts]
+    assert torch.equal(torch.cat([part.batch.inputs[0] for part in parts]), whole.inputs[0])
+    assert torch.equal(torch.cat([part.batch.target for part in parts]), whole.target)
+    assert [part.weight for part in parts] == [len(part.batch.target) / 8 for part in parts]
 
 
 def test_a_step_of_several_micro_batches_has_the_gradients_and_the_loss_of_one():

@@ -55,11 +55,11 @@ def late(monkeypatch):
 
 @pytest.mark.usefixtures("late")
 def test_no_sample_is_a_trial_whatever_the_time():
-    found = measure(CASE, 0.01, lambda _: Team())
-    assert found.metrics.warmup_steps >= SLOW_STEPS
-    assert sorted(found.samples_s)[len(found.samples_s) // 2] < SLOW_S / 2
-    assert len(found.samples_s) >= 20
-    assert sum(found.samples_s) >= 1.0
+    record = measure(CASE, 0.01, lambda _: Team())
+    assert record.metrics.warmup_steps >= SLOW_STEPS
+    assert sorted(record.samples_s)[len(record.samples_s) // 2] < SLOW_S / 2
+    assert len(record.samples_s) >= 20
+    assert sum(record.samples_s) >= 1.0
 
 
 @pytest.mark.usefixtures("late")
@@ -72,8 +72,8 @@ def test_no_profiled_step_is_a_trial(monkeypatch):
 
     monkeypatch.setattr(profiled_step, "_WARM_UP_S", 0.0)  # two seconds would be longer than all trials
     monkeypatch.setattr(profiled_step, "_step_s", noted)
-    found = profiled_step.profile_step(CASE, "m:", "step")
-    assert left == [0] * len(found.other_s)
+    profile = profiled_step.profile_step(CASE, "m:", "step")
+    assert left == [0] * len(profile.other_s)
     assert left
 
 

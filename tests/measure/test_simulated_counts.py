@@ -24,21 +24,21 @@ def test_events_belong_to_the_mark_before_them():
 
 
 def test_counts_of_a_recording_are_those_of_its_phases():
-    found = counts_by_phase(Recording(devices=2, events=EVENTS), [{"sim:1": 512}, {}])
-    assert found == {Phase.FORWARD: count_phase(FORWARD, {"sim:1": 512}), Phase.BACKWARD: count_phase(BACKWARD, {})}
+    counts = counts_by_phase(Recording(devices=2, events=EVENTS), [{"sim:1": 512}, {}])
+    assert counts == {Phase.FORWARD: count_phase(FORWARD, {"sim:1": 512}), Phase.BACKWARD: count_phase(BACKWARD, {})}
 
 
 def test_operators_kernels_and_copies_by_link():
-    found = count_phase(FORWARD, {"sim:1": 512})
-    assert (found.operators, found.kernels, found.flops, found.allocations) == (6, 1, 24, 1)
-    assert found.copies == {
+    counts = count_phase(FORWARD, {"sim:1": 512})
+    assert (counts.operators, counts.kernels, counts.flops, counts.allocations) == (6, 1, 24, 1)
+    assert counts.copies == {
         "host->sim:1": Traffic(count=1, size_bytes=8),
         "sim:0->sim:1": Traffic(count=2, size_bytes=42),
         "sim:1->host": Traffic(count=1, size_bytes=4),
     }
-    assert list(found.copies) == sorted(found.copies)
-    assert found.peak_bytes == {"sim:1": 512}
-    assert (found.python_calls, found.collectives) == (None, None)
+    assert list(counts.copies) == sorted(counts.copies)
+    assert counts.peak_bytes == {"sim:1": 512}
+    assert (counts.python_calls, counts.collectives) == (None, None)
 
 
 def test_a_phase_without_copies_has_an_empty_dict_and_not_none():

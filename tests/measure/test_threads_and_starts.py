@@ -49,9 +49,9 @@ class Server:
 
 @pytest.fixture
 def work():
-    found = ThreadWork()
-    yield found
-    found.stop()
+    thread_work = ThreadWork()
+    yield thread_work
+    thread_work.stop()
     threading.setprofile(None)
 
 
@@ -120,9 +120,9 @@ START = """
 import dpbench.engine.messages
 from dpbench.measure.counted.wrapper_start import count_start
 import {loaded}
-found = count_start()
-assert found == {{**found, "start.modules": 0}}, found
-assert found["start.first_forward_calls"] > found["start.construction_calls"] > 0
+counted = count_start()
+assert counted == {{**counted, "start.modules": 0}}, counted
+assert counted["start.first_forward_calls"] > counted["start.construction_calls"] > 0
 """
 
 

@@ -46,9 +46,9 @@ def one_core():
 def neighbour(one_core):
     """A busy process on the core that this process has not started: its own parent has ended."""
     start = f"import os\nif not os.fork():\n    print(os.getpid(), flush=True)\n    os.close(1)\n    {SPIN}"
-    found = subprocess.run([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE, check=True)
+    started = subprocess.run([sys.executable, "-S", "-c", start], stdout=subprocess.PIPE, check=True)
     yield
-    os.kill(int(found.stdout), signal.SIGKILL)
+    os.kill(int(started.stdout), signal.SIGKILL)
 
 
 def work():

@@ -29,7 +29,7 @@ folder = pathlib.Path(__file__).parent
 _, *arguments = sys.argv
 with (folder / "calls.jsonl").open("a") as file:
     file.write(json.dumps([arguments, sys.stdin.read() if "--input" in arguments else None]) + "\\n")
-if any(each.startswith("head=") for each in arguments):
+if any(argument.startswith("head=") for argument in arguments):
     print((folder / "pulls.json").read_text())
 if "--paginate" in arguments:
     print((folder / "comments.json").read_text())
@@ -77,9 +77,9 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-@pytest.mark.parametrize("found", EVERY.values(), ids=EVERY.keys())
-def test_what_the_gate_writes_is_posted_unchanged(run: Run, found: Judgement) -> None:
-    text = gate_markdown(found)
+@pytest.mark.parametrize("judgement", EVERY.values(), ids=EVERY.keys())
+def test_what_the_gate_writes_is_posted_unchanged(run: Run, judgement: Judgement) -> None:
+    text = gate_markdown(judgement)
     run.file.write_text(text)
     assert (run(), run.stderr) == (0, "")
     assert run.written() == [("POST", ISSUE, text)]
@@ -115,8 +115,8 @@ def test_the_last_comment_of_ours_is_replaced_and_no_other(run: Run) -> None:
 def test_each_workflow_replaces_its_own_comment(run: Run) -> None:
     run.file.write_text(f"{MARKER}\nnew\n")
     gpu = "<!-- dpbench gate on GPU -->"
-    found = [comment(1, BOT, f"{MARKER}\nold"), comment(2, BOT, f"{gpu}\nold"), comment(3, BOT, f"{gpu} and more\nold")]
-    assert [run(*found, workflow=name) for name in ("on GPU", "gate", "on: GPU-->")] == [0, 0, 0]
+    old = [comment(1, BOT, f"{MARKER}\nold"), comment(2, BOT, f"{gpu}\nold"), comment(3, BOT, f"{gpu} and more\nold")]
+    assert [run(*old, workflow=name) for name in ("on GPU", "gate", "on: GPU-->")] == [0, 0, 0]
     assert run.written() == [
         ("PATCH", "repos/ann/project/issues/comments/2", f"{gpu}\nnew\n"),
         ("POST", ISSUE, "<!-- dpbench gate gate -->\nnew\n"),

@@ -49,14 +49,14 @@ def test_the_makefile_installs_nothing_but_torch_without_a_hash() -> None:
 def test_an_environment_has_the_lock_then_the_chosen_torch_then_this_project(
     settings: list[str], torch: list[str]
 ) -> None:
-    create, *found = installs("venv", "PYTHON=python3", *settings)
+    create, *commands = installs("venv", "PYTHON=python3", *settings)
     assert create == f"python3 -m venv {'--system-site-packages ' if 'TORCH=system' in settings else ''}.venv"
-    assert found == [FIRST, *torch, LAST]
+    assert commands == [FIRST, *torch, LAST]
 
 
 def test_the_wheel_alone_gets_its_part_of_the_lock_and_then_itself() -> None:
-    found = [line for line in installs("dist-alone", "TORCH=pinned") if ".venv/alone" in line]
-    assert found[1:] == [
+    commands = [line for line in installs("dist-alone", "TORCH=pinned") if ".venv/alone" in line]
+    assert commands[1:] == [
         FIRST.replace(".venv", ".venv/alone").replace(".ci/lock.txt", ".venv/alone.txt"),
         TORCH.replace(".venv", ".venv/alone") + PINNED[0],
         ".venv/alone/bin/python -m pip install --quiet --no-deps dist/*.whl",

@@ -15,9 +15,9 @@ LOCK = ROOT / ".ci" / "lock.txt"
 
 
 def pins(text: str) -> dict[str, str]:
-    found = re.findall(r"^([A-Za-z0-9][\w.-]*)==([^\s\\;]+)", text, re.MULTILINE)
-    assert len(found) == len(dict(found))
-    return {canonicalize_name(name): version for name, version in found}
+    pairs = re.findall(r"^([A-Za-z0-9][\w.-]*)==([^\s\\;]+)", text, re.MULTILINE)
+    assert len(pairs) == len(dict(pairs))
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
 def test_the_lock_has_the_versions_of_the_constraints_and_torch_alone_is_left_out() -> None:

@@ -29,12 +29,12 @@ def test_the_workflow_has_these_versions_and_that_which_no_debian_has():
     classifiers = PROJECT["classifiers"]
     versions = sorted([*VERSIONS, "3.12"])
     assert jobs["test"]["strategy"]["matrix"]["python"] == versions
-    assert [each.rpartition(" ")[2] for each in classifiers if ":: 3." in each] == versions
+    assert [classifier.rpartition(" ")[2] for classifier in classifiers if ":: 3." in classifier] == versions
 
 
 def test_the_workflow_has_the_oldest_torch_that_is_allowed():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    (torch,) = (each for each in PROJECT["dependencies"] if each.startswith("torch"))
+    (torch,) = (dependency for dependency in PROJECT["dependencies"] if dependency.startswith("torch"))
     oldest = jobs["older-torch"]["strategy"]["matrix"]["torch"][0]
     assert torch == f"torch>={oldest.rpartition('.')[0]}"
 

@@ -47,12 +47,12 @@ def job(workflow: str, name: str) -> dict[str, Any]:
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
-    found = read(path)
-    return [step for each in found.get("jobs", {"": found.get("runs")}).values() for step in each["steps"]]
+    content = read(path)
+    return [step for owner in content.get("jobs", {"": content.get("runs")}).values() for step in owner["steps"]]
 
 
-def using(found: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
-    return [step for step in found if step.get("uses", "").startswith(f"{action}@")]
+def using(job_steps: list[dict[str, Any]], action: str) -> list[dict[str, Any]]:
+    return [step for step in job_steps if step.get("uses", "").startswith(f"{action}@")]
 
 
 def test_these_are_all_workflows() -> None:
@@ -64,7 +64,7 @@ def test_every_action_is_pinned_by_a_commit_with_its_version_beside_it(path: Pat
     lines = re.findall(r"uses: *(.*)", path.read_text())
     least = 1 if path == COMMENT else 2 if path.stem == "weekly" else 4
     assert len(lines) == len([step for step in steps(path) if "uses" in step]) >= least
-    assert [each for each in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)] == []
+    assert [line for line in lines if not re.fullmatch(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
 
 
 def test_an_action_has_one_version_in_all_workflows() -> None:
@@ -72,25 +72,25 @@ def test_an_action_has_one_version_in_all_workflows() -> None:
     for path in [*WORKFLOWS, GATE, COMMENT]:
         for action, pin in re.findall(r"uses: *([\w/-]+)@(.*)", path.read_text()):
             pins.setdefault(action, set()).add(pin)
-    assert {action: found for action, found in pins.items() if len(found) != 1} == {}
+    assert {action: versions for action, versions in pins.items() if len(versions) != 1} == {}
 
 
 @with_steps
 def test_no_checkout_keeps_credentials(path: Path) -> None:
-    found = using(steps(path), "actions/checkout")
-    assert [step["with"].get("persist-credentials") for step in found] == [False] * len(found)
-    assert bool(found) is (path != COMMENT)  # what may write a comment runs none of the pull request's code
+    checkouts = using(steps(path), "actions/checkout")
+    assert [step["with"].get("persist-credentials") for step in checkouts] == [False] * len(checkouts)
+    assert bool(checkouts) is (path != COMMENT)  # what may write a comment runs none of the pull request's code
 
 
 @every
 def test_every_job_has_a_time_limit_and_the_least_permissions(path: Path) -> None:
-    found = read(path)
+    content = read(path)
     most = 350 if path.stem == "weekly" else 30  # GitHub ends a job after 360
-    assert found["permissions"] == {}
-    assert {name: each.get("permissions") for name, each in found["jobs"].items()} == {
+    assert content["permissions"] == {}
+    assert {name: fields.get("permissions") for name, fields in content["jobs"].items()} == {
         name: allowed for (workflow, name), allowed in PERMISSIONS.items() if workflow == path.stem
     }
-    assert [name for name, each in found["jobs"].items() if not 0 < each.get("timeout-minutes", 0) <= most] == []
+    assert [name for name, fields in content["jobs"].items() if not 0 < fields.get("timeout-minutes", 0) <= most] == []
 
 
 @with_steps
@@ -115,13 +115,13 @@ def test_the_clone_reaches_the_commit_before_so_that_counts_are_compared() -> No
 
 
 def test_the_job_that_may_comment_runs_none_of_the_pull_requests_code() -> None:
-    found = job("gate", "comment")
-    (checkout,) = using(found["steps"], "actions/checkout")
+    comment = job("gate", "comment")
+    (checkout,) = using(comment["steps"], "actions/checkout")
     assert checkout["with"]["ref"] == "${{ github.event.pull_request.base.sha }}"
-    (command,) = [step for step in found["steps"] if "run" in step]
+    (command,) = [step for step in comment["steps"] if "run" in step]
     assert command["run"] == 'python3 .ci/gate_comment.py comment/gate.md "$GITHUB_REPOSITORY" "$NUMBER"'
     assert command["env"]["NUMBER"] == "${{ github.event.pull_request.number }}"
-    assert [step["uses"].partition("@")[0] for step in found["steps"] if "uses" in step] == [
+    assert [step["uses"].partition("@")[0] for step in comment["steps"] if "uses" in step] == [
         "actions/checkout",
         "actions/download-artifact",
     ]
@@ -174,9 +174,9 @@ def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
 @gates
 def test_the_history_is_saved_on_the_main_branch_alone_and_read_by_all(path: Path) -> None:
     """A cache that a pull request saves is visible to this pull request alone."""
-    found = steps(path)
-    assert using(found, "actions/cache") == []
-    (restored,), (saved,) = using(found, "actions/cache/restore"), using(found, "actions/cache/save")
+    job_steps = steps(path)
+    assert using(job_steps, "actions/cache") == []
+    (restored,), (saved,) = using(job_steps, "actions/cache/restore"), using(job_steps, "actions/cache/save")
     assert "if" not in restored
     assert saved["if"] == "github.event_name == 'push'"
     history = "${{ runner.temp }}/dpbench/gate/history.jsonl" if path == GATE else "results/gate/history.jsonl"

@@ -146,7 +146,7 @@ def lane_threads():
 
 def count_tensors():
     gc.collect()
-    return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+    return sum(issubclass(type(tracked), torch.Tensor) for tracked in gc.get_objects())
 
 
 def assert_leaves_nothing(train):

@@ -435,7 +435,7 @@ def test_copies_of_a_replica_have_plain_tables():
     x = torch.randn(4, 5)
     with torch.no_grad():
         want = interleaved(base)(x)
-    assert {type(each._modules) for each in copies} == {dict}
+    assert {type(module._modules) for module in copies} == {dict}
     torch.testing.assert_close(copies[0](x), want)
 
 

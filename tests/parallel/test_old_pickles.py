@@ -49,7 +49,7 @@ def test_choices_that_left_are_replaced_with_a_warning(route):
     data = (DATA / "wrapper_ec6af0e.pickle").read_bytes().replace(b"tree", route.encode())
     with pytest.warns(UserWarning, match="is no longer a choice") as caught:
         wrapper = pickle.loads(data)
-    assert [str(each.message) for each in caught] == [
+    assert [str(warning.message) for warning in caught] == [
         f"the loaded policy has route '{route}', which is no longer a choice; 'chain' replaces it",
         "the loaded policy has shares 'auto', which is no longer a choice; None, for equal chunks, replaces it",
     ]

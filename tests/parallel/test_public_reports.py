@@ -35,9 +35,9 @@ class Slotted:
 
 def grads_of(module, call):
     call().square().sum().backward()
-    found = [parameter.grad.clone() for parameter in module.parameters()]
+    grads = [parameter.grad.clone() for parameter in module.parameters()]
     module.zero_grad()
-    return found
+    return grads
 
 
 def normalised(self, x):
@@ -128,8 +128,8 @@ def test_a_packed_sequence_inside_a_forward_works_and_as_output_is_refused():
     lengths = torch.tensor([5, 5, 4, 3, 3, 2, 1, 1])
 
     def forward(self, x, lengths, *, is_packed=False):
-        found = self.rnn(pack_padded_sequence(x, lengths, batch_first=True))[0]
-        return found if is_packed else pad_packed_sequence(found, batch_first=True, total_length=x.size(1))[0]
+        outputs = self.rnn(pack_padded_sequence(x, lengths, batch_first=True))[0]
+        return outputs if is_packed else pad_packed_sequence(outputs, batch_first=True, total_length=x.size(1))[0]
 
     module, x = Call(forward, rnn=nn.LSTM(3, 5)), torch.randn(8, 5, 3)
     wrapper = DataParallel(module, LANES)
@@ -177,10 +177,6 @@ class Closes(nn.Linear):
 
     def __del__(self):
         self.handle.append("closed")
-
-
-class ClosesWithSlots(Closes):
-    __slots__ = ("more",)
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
@@ -288,5 +284,5 @@ RIGHT = {
 @pytest.mark.filterwarnings("ignore:Was asked to gather along dimension 0")
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_was_right_stays_right(name):
-    found, wanted = RIGHT[name]()
-    torch.testing.assert_close(found, wanted)
+    actual, wanted = RIGHT[name]()
+    torch.testing.assert_close(actual, wanted)

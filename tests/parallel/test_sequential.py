@@ -125,7 +125,7 @@ def test_only_runs_without_progress_are_rescued(monkeypatch):
     check_all([standing, moving, ended])
     moving._pending.popleft()()
     check_all([standing, moving, ended, later := sequential_run([list])])
-    assert [each.rescue is not None for each in (standing, moving, ended, later)] == [True, False, False, False]
+    assert [run.rescue is not None for run in (standing, moving, ended, later)] == [True, False, False, False]
     assert standing.run() == [None, None]
     assert len(begun) == 3
 

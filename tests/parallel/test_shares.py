@@ -195,7 +195,7 @@ def test_tensors_of_other_sizes_in_arguments_are_cut_by_the_same_rule():
     seen = []
 
     def forward(self, x, pair, mask=None, name=None):
-        seen.append((len(x), [len(each) for each in pair], len(mask["m"]), name))
+        seen.append((len(x), [len(tensor) for tensor in pair], len(mask["m"]), name))
         return x
 
     wrapper = DataParallel(Call(forward), CPU4, policy=Policy(shares=UNEVEN, dispatch="sequence"))

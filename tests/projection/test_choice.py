@@ -16,7 +16,7 @@ def made(compute_s=0.1, host_s=0.02, devices=4, memory_bytes=None, **parts):
 
 
 def rows(fitted=SURE, *, knows_one=False, **sums):
-    named = {VariantId(name): found for name, found in sums.items()}
+    named = {VariantId(name): step_sum for name, step_sum in sums.items()}
     return rows_of(named, made(devices=1), fitted, knows_one=knows_one)
 
 
@@ -70,10 +70,10 @@ def test_an_order_that_rests_on_what_no_row_tests_is_said():
 
 
 def test_what_does_not_fit_is_named_and_not_advised():
-    found = rows(tuned=made(0.05, memory_bytes=2.0**31), ddp=made(memory_bytes=1e8))
-    assert advice(found, "M", SURE).startswith("On M use ddp")
-    assert memory_notes(found) == ["tuned does not fit: a device needs 2.0 GiB of 0.9 GiB"]
-    assert advice(found[:1], "M", SURE) == "On M no scheme for several devices fits into memory; take a smaller batch."
+    table = rows(tuned=made(0.05, memory_bytes=2.0**31), ddp=made(memory_bytes=1e8))
+    assert advice(table, "M", SURE).startswith("On M use ddp")
+    assert memory_notes(table) == ["tuned does not fit: a device needs 2.0 GiB of 0.9 GiB"]
+    assert advice(table[:1], "M", SURE) == "On M no scheme for several devices fits into memory; take a smaller batch."
 
 
 def test_without_a_sum_nothing_is_advised():

@@ -60,14 +60,14 @@ def quantities(value: Any) -> Iterator[Quantity]:
     elif is_dataclass(value) or isinstance(value, Table):
         yield from quantities(vars(value))
     elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from quantities(each)
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from quantities(part)
 
 
 def test_every_quantity_has_bounds_and_a_source(machine: Machine) -> None:
-    found = list(quantities(machine))
-    assert len(found) > 40
-    for quantity in found:
+    checked = list(quantities(machine))
+    assert len(checked) > 40
+    for quantity in checked:
         assert 0 < quantity.low <= quantity.mid <= quantity.high
         assert len(quantity.source) > 5
 

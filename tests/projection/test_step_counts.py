@@ -53,42 +53,42 @@ def test_a_ring_loads_each_hop_once():
 
 
 def test_work_is_by_device_phase_and_kind():
-    found = step()
-    assert found.below("work", 0, "forward") == {"flops/matmul": 10**9, "bytes/matmul": 2 * 10**6, "kernels": 1}
-    assert found.below("work", 1, "backward") == {"bytes/elementwise": 2 * 10**6, "kernels": 1}
-    assert found.below("work", 0, "optimiser") == {"bytes/elementwise": 4 * 10**6, "kernels": 1}  # one for both
-    assert found.below("memory") == {"0": 100, "1": 50}
-    assert found.gradient_bytes == (400, 400)
+    counts = step()
+    assert counts.below("work", 0, "forward") == {"flops/matmul": 10**9, "bytes/matmul": 2 * 10**6, "kernels": 1}
+    assert counts.below("work", 1, "backward") == {"bytes/elementwise": 2 * 10**6, "kernels": 1}
+    assert counts.below("work", 0, "optimiser") == {"bytes/elementwise": 4 * 10**6, "kernels": 1}  # one for both
+    assert counts.below("memory") == {"0": 100, "1": 50}
+    assert counts.gradient_bytes == (400, 400)
 
 
 def test_calls_are_by_phase_and_thread_and_those_before_the_last_device_begins_are_early():
-    found = step()
-    assert found.below("host", "forward", 0) == {
+    counts = step()
+    assert counts.below("host", "forward", 0) == {
         "copy": 5, "event_record": 1, "stream_wait": 1, "forward_python": 2, "forward_native": 2,
     }  # fmt: skip
-    assert found.below("host", "backward", 4) == {"backward": 1, "copy": 1}
-    assert found.below("early") == {
+    assert counts.below("host", "backward", 4) == {"backward": 1, "copy": 1}
+    assert counts.below("early") == {
         "copy": 4, "event_record": 1, "stream_wait": 1, "forward_python": 1, "forward_native": 1,
     }  # fmt: skip
-    assert found.numbers["turns"] == 0
+    assert counts.numbers["turns"] == 0
 
 
 def test_lanes_on_threads_begin_together():
     events = [Mark(id=0, name="forward"), HostCall(id=1, name=HostCallName.EVENT_RECORD)]
     events += [operator(2, 0, thread=1), HostCall(id=3, name=HostCallName.EVENT_RECORD), operator(4, 1, thread=2)]
-    found = count_step(Recording(2, {0: 0, 1: 1}, events, FACTS), 2)
-    assert found.below("early") == {"event_record": 1}
-    assert found.numbers["turns"] == 3
+    counts = count_step(Recording(2, {0: 0, 1: 1}, events, FACTS), 2)
+    assert counts.below("early") == {"event_record": 1}
+    assert counts.numbers["turns"] == 3
 
 
 def test_numbers_are_affine_in_the_batch():
     affine = merge([step(10**9, 1000, 4), step(2 * 10**9, 2000, 6)])
-    found = affine.at(10)
-    assert found.batch == 10
-    assert found.numbers["work/1/forward/flops/matmul"] == pytest.approx(4 * 10**9)
-    assert found.numbers["sent/input/host/1/bytes"] == pytest.approx(4000)
-    assert found.numbers["sent/weights/0/1/bytes"] == 800
-    assert AffineCounts.parse(affine.text()).at(10) == found
+    at_ten = affine.at(10)
+    assert at_ten.batch == 10
+    assert at_ten.numbers["work/1/forward/flops/matmul"] == pytest.approx(4 * 10**9)
+    assert at_ten.numbers["sent/input/host/1/bytes"] == pytest.approx(4000)
+    assert at_ten.numbers["sent/weights/0/1/bytes"] == 800
+    assert AffineCounts.parse(affine.text()).at(10) == at_ten
 
 
 def test_a_third_batch_names_what_is_not_on_the_line():

@@ -23,19 +23,19 @@ ONE = StepCounts(1, 4, WORK, MODEL, (10**7,) * 4)
 def lanes(sent, devices=2, **numbers):
     """Return the counts of several lanes; device 0 has twice the optimiser's work. `sent` has bytes by purpose."""
     work = {name.replace("work/0", f"work/{i}"): value for i in range(devices) for name, value in WORK.items()}
-    found = {**work, "work/0/optimiser/bytes/move": 2e9, "turns": 0, **numbers}
+    counts = {**work, "work/0/optimiser/bytes/move": 2e9, "turns": 0, **numbers}
     for (purpose, source, destination), pieces in sent.items():
         name = f"sent/{purpose}/{source}/{destination}"
-        found |= {f"{name}/bytes": sum(pieces), f"{name}/messages": len(pieces), f"{name}/largest": max(pieces)}
-    return StepCounts(devices, 4 * devices, found, MODEL)
+        counts |= {f"{name}/bytes": sum(pieces), f"{name}/messages": len(pieces), f"{name}/largest": max(pieces)}
+    return StepCounts(devices, 4 * devices, counts, MODEL)
 
 
 def summed(variant, counts, described=None, **setting):
     return sum_step(variant, counts, ONE, described or machine(max(counts.devices, 2)), Setting(**setting))
 
 
-def ms(found):
-    return {part.name: pytest.approx(1e3 * seconds, abs=0.02) for part, seconds in found.parts.items()}
+def ms(projected):
+    return {part.name: pytest.approx(1e3 * seconds, abs=0.02) for part, seconds in projected.parts.items()}
 
 
 def faster(part, bandwidth):
@@ -43,9 +43,9 @@ def faster(part, bandwidth):
 
 
 def test_one_device_computes_and_does_nothing_else():
-    found = summed(SINGLE, ONE)
-    assert ms(found) == {"COMPUTE": 31}
-    assert (found.devices, found.batch, found.bound_by) == (1, 4, Part.COMPUTE)
+    projected = summed(SINGLE, ONE)
+    assert ms(projected) == {"COMPUTE": 31}
+    assert (projected.devices, projected.batch, projected.bound_by) == (1, 4, Part.COMPUTE)
 
 
 def test_the_measured_step_of_one_device_sets_the_speed():
@@ -66,18 +66,18 @@ def test_formats_have_their_own_peaks_and_speeds():
 def test_stock_hides_neither_weights_nor_gradients():
     sent = {("weights", 0, 1): [2 * 10**7] * 2, ("gradients", 1, 0): [2 * 10**7] * 2, ("input", "host", 1): [10**7]}
     sent |= {("outputs", 1, 0): [10**6], ("output_gradients", 0, 1): [10**6]}
-    found = summed(STOCK, lanes(sent))
-    assert ms(found) == {"INPUT": 1, "COMPUTE": 32, "WEIGHTS": 4, "GRADIENTS": 4, "OUTPUTS": 0.2}
-    assert found.hidden_s == 0
-    assert found.communication_s == pytest.approx(8.2e-3, rel=1e-2)
-    assert ms(summed(VariantId("floor"), lanes(sent))) == ms(found)
+    projected = summed(STOCK, lanes(sent))
+    assert ms(projected) == {"INPUT": 1, "COMPUTE": 32, "WEIGHTS": 4, "GRADIENTS": 4, "OUTPUTS": 0.2}
+    assert projected.hidden_s == 0
+    assert projected.communication_s == pytest.approx(8.2e-3, rel=1e-2)
+    assert ms(summed(VariantId("floor"), lanes(sent))) == ms(projected)
 
 
 def test_tuned_hides_all_but_the_first_and_the_last_piece():
     sent = {("weights", 0, 1): [2 * 10**7] * 4, ("gradients", 1, 0): [2 * 10**7] * 4}
-    found = summed(TUNED, lanes(sent))
-    assert ms(found) == {"COMPUTE": 32, "WEIGHTS": 2, "GRADIENTS": 2}
-    assert found.hidden_s == pytest.approx(12e-3, rel=1e-2)
+    projected = summed(TUNED, lanes(sent))
+    assert ms(projected) == {"COMPUTE": 32, "WEIGHTS": 2, "GRADIENTS": 2}
+    assert projected.hidden_s == pytest.approx(12e-3, rel=1e-2)
     plain = summed(VariantId("tuned[overlap_broadcast=false,overlap_reduce=false]"), lanes(sent))
     assert ms(plain) == {"COMPUTE": 32, "WEIGHTS": 8, "GRADIENTS": 8}
 
@@ -109,14 +109,14 @@ def test_rings_carry_the_weights_once_where_nvlink_or_the_route_says_so():
     described = machine(4)
     joined = replace(described, ring=replace(described.ring, hop="nvlink"))
     assert ms(summed(STOCK, lanes(sent, 4), joined))["WEIGHTS"] == 1.013
-    found = summed(NCCL, lanes(sent, 4), fitted=Fitted(beside=0.1))
-    assert ms(found) == {"COMPUTE": 32, "WEIGHTS": 1.013, "BESIDE": 3.2}
+    projected = summed(NCCL, lanes(sent, 4), fitted=Fitted(beside=0.1))
+    assert ms(projected) == {"COMPUTE": 32, "WEIGHTS": 1.013, "BESIDE": 3.2}
 
 
 def test_ddp_exposes_its_buffers_and_its_last_bucket():
-    found = summed(DDP, ONE, bucket_bytes=2 * 10**7, fitted=Fitted(beside=0.1))
+    projected = summed(DDP, ONE, bucket_bytes=2 * 10**7, fitted=Fitted(beside=0.1))
     # 10 MB end the first bucket, 20 MB the second, and 10 MB are left
-    assert ms(found) == {"COMPUTE": 31.16, "WEIGHTS": 0.1, "GRADIENTS": 1.02, "BESIDE": 3.12}
+    assert ms(projected) == {"COMPUTE": 31.16, "WEIGHTS": 0.1, "GRADIENTS": 1.02, "BESIDE": 3.12}
     slow = replace(machine(), ring=replace(machine().ring, bus_bandwidth=about(1e9)))
     assert ms(summed(DDP, ONE, slow, bucket_bytes=10**7))["GRADIENTS"] == 40 - 20 + 0.088
 
@@ -153,9 +153,9 @@ def test_threads_share_the_interpreter_and_engines_do_not():
 def test_graphs_are_launched_once_for_each_lane_and_phase():
     calls = {"host/forward/0/forward_python": 10**6, "work/1/forward/kernels": 100, "work/1/backward/kernels": 200}
     calls |= {"host/backward/3/backward": 10**6, "host/backward/3/event_record": 5, "early/stream_wait": 7}
-    found = summed(VariantId("tuned[graphs=true]"), lanes({}, **calls))
+    projected = summed(VariantId("tuned[graphs=true]"), lanes({}, **calls))
     rest = 1 + 1 + 2 * MODEL.parameters + 7 + 5  # the optimiser, a view of each gradient
-    assert found.host_s == pytest.approx(1e-6 * (rest + 2 * (2 + 100) + 2 * 2 + 200))
+    assert projected.host_s == pytest.approx(1e-6 * (rest + 2 * (2 + 100) + 2 * 2 + 200))
 
 
 def test_a_loader_limits_the_step():
@@ -186,5 +186,5 @@ def test_a_faster_machine_never_takes_longer(variant):
         "link": replace(described, links={name: faster(link, 2e10) for name, link in described.links.items()}),
         "device": replace(described, device=faster(described.device, 2e12)),
     }
-    assert all(summed(variant, counts, each).step_s <= plain for each in changed.values())
-    assert min(summed(variant, counts, each).step_s for each in changed.values()) < plain
+    assert all(summed(variant, counts, faster_machine).step_s <= plain for faster_machine in changed.values())
+    assert min(summed(variant, counts, faster_machine).step_s for faster_machine in changed.values()) < plain

@@ -21,9 +21,6 @@ def replace(layout: Layout, **changes: object) -> Layout:
     return layout.model_copy(update=changes)
 
 
-SWITCHED_PAIR = replace(PCIE, machines=2, nvswitch_links=12)
-
-
 @pytest.mark.parametrize(
     ("layout", "source", "destination", "route"),
     [

@@ -41,7 +41,7 @@ def test_a_row_file_is_complete_and_names_what_exists(path):
         module, _, name = series.workload.partition(":")
         assert module == models.__name__
         assert callable(getattr(models, name))
-        assert series.one_device_from in (None, *(each.stem for each in FILES))
+        assert series.one_device_from in (None, *(file.stem for file in FILES))
         for case in series.cases:
             assert load_machine(case.machine).devices >= (case.devices or 1)
     for key in needed(table):
@@ -99,10 +99,10 @@ def test_a_batch_is_where_the_published_run_has_it():
 def test_a_time_without_the_optimizer_has_none_of_its_work():
     numbers = {"work/0/optimiser/kernels": 1.0, "host/optimiser/0/view": 1.0, "work/0/forward/kernels": 1.0}
     table = table_with("loader")
-    found = as_published(
+    counts = as_published(
         StepCounts(1, 1, numbers, MODEL), table, table.series[0].model_copy(update={"optimiser": False})
     )
-    assert (found.numbers, found.model.parameters) == ({"work/0/forward/kernels": 1.0}, 0)
+    assert (counts.numbers, counts.model.parameters) == ({"work/0/forward/kernels": 1.0}, 0)
 
 
 def test_a_table_is_predicted_without_itself(rows):
@@ -125,17 +125,17 @@ def test_without_rows_nothing_is_fitted(rows):
 def test_the_errors_are_no_larger_than_those_of_the_best_simple_sum(outcomes):
     totals = {total.name: total for total in totals_of(outcomes)}
     for scheme, (median, worst) in BEST.items():
-        naive, found = totals[f"{scheme}: one device plus bytes over bandwidth"], totals[f"{scheme}: the sum"]
+        naive, ours = totals[f"{scheme}: one device plus bytes over bandwidth"], totals[f"{scheme}: the sum"]
         assert (naive.median, naive.worst) == pytest.approx((median, worst), abs=0.0006)
-        assert found.median <= median
-        assert found.worst <= worst
-        assert found.inside >= INSIDE_AIM * found.cases
+        assert ours.median <= median
+        assert ours.worst <= worst
+        assert ours.inside >= INSIDE_AIM * ours.cases
 
 
 def test_a_row_is_inside_if_its_error_is_no_larger_than_that_of_the_others(outcomes):
-    for each in claimed(outcomes):
-        low, high = each.predicted / each.ratio_error, each.predicted * each.ratio_error
-        assert each.is_inside == (low <= each.measured <= high)
+    for outcome in claimed(outcomes):
+        low, high = outcome.predicted / outcome.ratio_error, outcome.predicted * outcome.ratio_error
+        assert outcome.is_inside == (low <= outcome.measured <= high)
     assert excess(2, 1) == excess(1, 2) == 2
 
 
@@ -150,14 +150,14 @@ def test_the_page_has_the_rows_and_their_sums(outcomes):
         inside = "" if total.inside is None else total.inside
         line = f"| {total.name} | {total.cases} | {total.median:.1%} | {total.worst:.1%} | {inside} |"
         assert line in lines, RENEW
-    for each in claimed(outcomes):
-        computation = f"{1e3 * each.sum.parts[Part.COMPUTE]:.1f}"
-        named = [line for line in lines if f"| {each.row.table} | {each.row.series.model} |" in line]
+    for outcome in claimed(outcomes):
+        computation = f"{1e3 * outcome.sum.parts[Part.COMPUTE]:.1f}"
+        named = [line for line in lines if f"| {outcome.row.table} | {outcome.row.series.model} |" in line]
         assert any(f"| {computation} |" in line for line in named), RENEW
-    for each in outcomes:
-        if not each.row.is_claimed:
-            reasons = [line for line in lines if line.startswith(f"- {each.row.table}: {each.row.why_not}.")]
-            assert any(f"{each.error(each.predicted):+.1%}" in line for line in reasons), RENEW
+    for outcome in outcomes:
+        if not outcome.row.is_claimed:
+            reasons = [line for line in lines if line.startswith(f"- {outcome.row.table}: {outcome.row.why_not}.")]
+            assert any(f"{outcome.error(outcome.predicted):+.1%}" in line for line in reasons), RENEW
 
 
 def test_the_pages_say_how_many_rows_are_inside(outcomes):

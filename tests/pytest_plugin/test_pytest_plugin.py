@@ -21,9 +21,9 @@ def rewrite(path, change):
 
 def test_figures_window_and_machine_are_saved(saved):
     content = json.loads(saved.read_text())
-    (each,) = content["benchmarks"]
-    assert each["stats"]["rounds"] == 20
-    text = each["extra_info"]["dpbench"]
+    (benchmark,) = content["benchmarks"]
+    assert benchmark["stats"]["rounds"] == 20
+    text = benchmark["extra_info"]["dpbench"]
     assert text["median_s"]["value"] == pytest.approx(0.00202)
     assert text["minimum_s"]["value"] == text["minimum_s"]["low"] == pytest.approx(0.002)
     assert text["minimum_s"]["high"] == pytest.approx(0.00202)
@@ -43,8 +43,8 @@ def test_count(dp_benchmark):
     dp_benchmark(lambda: a @ a, rounds=20)
 """
     assert run("--benchmark-json=out.json", suite=suite).ret == 0
-    (each,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
-    counters = each["extra_info"]["dpbench"]["counters"]
+    (benchmark,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
+    counters = benchmark["extra_info"]["dpbench"]["counters"]
     assert (counters["operators"], counters["flops"]) == (1, 2 * 4 * 4 * 4)
     assert counters["python_calls"] == 1
 
@@ -60,8 +60,8 @@ def test_late(dp_benchmark):
     dp_benchmark(step, rounds=20, trials_left=lambda: max(0, 30 - len(taken)))
 """
     assert run("--benchmark-json=out.json", suite=suite).ret == 0
-    (each,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
-    assert each["stats"]["max"] < 0.02
+    (benchmark,) = json.loads((pytester.path / "out.json").read_text())["benchmarks"]
+    assert benchmark["stats"]["max"] < 0.02
 
 
 @pytest.mark.usefixtures("saved")

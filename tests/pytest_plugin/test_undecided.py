@@ -62,8 +62,8 @@ def test_a_strict_comparison_passes_what_is_decided(run):
     ],
 )
 def test_the_interval_of_the_ratio_decides(now, verdict):
-    found = growth_over(figures(*now), figures(1.0, 1.0, 1.0), {"median": 0.05})
-    assert [bool(found.slower), bool(found.undecided)] == [verdict == "slower", verdict == "undecided"]
+    growth = growth_over(figures(*now), figures(1.0, 1.0, 1.0), {"median": 0.05})
+    assert [bool(growth.slower), bool(growth.undecided)] == [verdict == "slower", verdict == "undecided"]
 
 
 def test_both_runs_widen_the_interval_and_the_wider_one_is_named():

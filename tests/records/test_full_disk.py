@@ -42,9 +42,9 @@ folder = Path(sys.argv[1])
 path, events = folder / "counts.json", folder / "events.jsonl"
 path.write_text("old")
 events.write_text("old")
-found = Expected(torch="2", python="3", cases={str(i): {"operators": i} for i in range(3000)})
+counts = Expected(torch="2", python="3", cases={str(i): {"operators": i} for i in range(3000)})
 try:
-    expected.write(path, found)
+    expected.write(path, counts)
 except WrongInputError as error:
     print(error)
 try:

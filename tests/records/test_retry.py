@@ -50,7 +50,7 @@ def test_without_failures_nothing_is_written(tmp_path: Path) -> None:
         before = store.path.stat()
         assert take_failed_out(store, all_records) == ()
         assert store.path.stat() == before
-    assert [found.name for found in tmp_path.iterdir()] == ["run.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 def test_what_cannot_be_kept_does_not_leave(tmp_path: Path) -> None:

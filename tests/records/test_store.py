@@ -233,7 +233,7 @@ def test_a_replaced_file_has_the_new_records_alone_and_takes_more(tmp_path: Path
         assert store.read() == Contents((B,))
         store.append(C)
     assert path.read_bytes() == to_line(B) + to_line(C)
-    assert [found.name for found in tmp_path.iterdir()] == ["run.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 def test_a_replaced_file_keeps_other_writers_out_also_who_opened_it_before(
@@ -265,7 +265,7 @@ def test_a_full_disk_leaves_the_old_file_where_a_new_one_was_wanted(tmp_path: Pa
     with Store(path) as store, room_for(len(to_line(A)) + spare), pytest.raises(StoreError, match="anew"):
         store.replace([A, B])
     assert Store(path).read() == Contents((A, B))
-    assert [found.name for found in tmp_path.iterdir()] == ["run.jsonl"]
+    assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 def test_children_do_not_inherit_the_file(tmp_path: Path) -> None:

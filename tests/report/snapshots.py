@@ -11,9 +11,9 @@ from rich.console import Console
 FOLDER = Path(__file__).with_suffix("")
 
 
-def assert_as_before(name, found):
+def assert_as_before(name, value):
     """Compare a text, or the JSON of anything else, with the file of this name."""
-    text = found if isinstance(found, str) else _json(found)
+    text = value if isinstance(value, str) else _json(value)
     path = FOLDER / name
     if os.environ.get("DPBENCH_SNAPSHOTS") == "write":
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,26 +22,26 @@ def assert_as_before(name, found):
     assert text.encode(errors="backslashreplace").decode() == before
 
 
-def _json(found):
+def _json(fields):
     """Return a line for each entry of a list at the top, and one for each other field."""
     lines = []
-    for key, value in found.items():
+    for key, value in fields.items():
         entries = value if isinstance(value, list) else [value]
-        lines += [f"{key}: {as_json(each)}" for each in entries]
+        lines += [f"{key}: {as_json(entry)}" for entry in entries]
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(found):
+def as_json(data):
     """Return JSON on one line. Nine digits of a number: the last ones differ between processors."""
 
     def rounded(value):
         if isinstance(value, Mapping):
-            return {str(key): rounded(each) for key, each in value.items()}
+            return {str(key): rounded(entry) for key, entry in value.items()}
         if isinstance(value, list | tuple):
-            return [rounded(each) for each in value]
+            return [rounded(entry) for entry in value]
         return float(f"{value:.9g}") if isinstance(value, float) else value
 
-    return json.dumps(rounded(found), ensure_ascii=False, allow_nan=False)
+    return json.dumps(rounded(data), ensure_ascii=False, allow_nan=False)
 
 
 def printed(what, width=80):

@@ -18,9 +18,9 @@ from tests.report.snapshots import assert_as_before, printed
 
 
 def rounds(case, *times_s, **metrics):
-    found = [ok(case, number, [time_s]) for number, time_s in enumerate(times_s)]
-    changed = [each.model_copy(update={"metrics": each.metrics.model_copy(update=metrics)}) for each in found]
-    return changed if metrics else found
+    records = [ok(case, number, [time_s]) for number, time_s in enumerate(times_s)]
+    changed = [record.model_copy(update={"metrics": record.metrics.model_copy(update=metrics)}) for record in records]
+    return changed if metrics else records
 
 
 def of(variant, *times_s, **metrics):
@@ -35,10 +35,10 @@ REFUSED = Reading(reason="no permission")
 LONG = "tuned[bucket_bytes=1048576,dispatch=threads]"
 
 
-def devices(variant, *found, **more):
-    names = [f"cuda:{i}" for i in range(len(found))]
+def devices(variant, *readings, **more):
+    names = [f"cuda:{i}" for i in range(len(readings))]
     peaks = dict.fromkeys(names, Reading(value=2.0**30))
-    return of(variant, 0.1, 0.1, telemetry=dict(zip(names, found, strict=True)), peak_device_bytes=peaks, **more)
+    return of(variant, 0.1, 0.1, telemetry=dict(zip(names, readings, strict=True)), peak_device_bytes=peaks, **more)
 
 
 RULES = {
@@ -146,12 +146,12 @@ def compared(records):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_printed_is_as_before(rule):
-    found = compared(RULES[rule])
+    comparisons = compared(RULES[rule])
     name = rule.replace(" ", "-")
-    assert_as_before(f"compare/{name}.txt", printed(comparisons_text(found, with_details=True), 100))
+    assert_as_before(f"compare/{name}.txt", printed(comparisons_text(comparisons, with_details=True), 100))
     if rule in IN_EVERY_FORM:
-        assert_as_before(f"compare/{name}.md", comparisons_markdown([("", found)]))
-        assert_as_before(f"compare/{name}.json", comparisons_json(found))
+        assert_as_before(f"compare/{name}.md", comparisons_markdown([("", comparisons)]))
+        assert_as_before(f"compare/{name}.json", comparisons_json(comparisons))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -168,29 +168,30 @@ def test_a_warning_comes_behind_the_first_answer():
     assert lines[2].startswith("Other processes kept 0.9 of 2 cores busy meanwhile, so")
 
 
-SHORT = [rule for rule, records in RULES.items() if max(len(each.case.variant) for each in records) <= 20]
+SHORT = [rule for rule, records in RULES.items() if max(len(record.case.variant) for record in records) <= 20]
 
 
 @pytest.mark.parametrize("rule", SHORT)
 def test_a_setting_needs_twelve_lines_of_eighty_columns(rule):
-    found = compared(RULES[rule])
-    first = found.comparisons[0]
+    comparisons = compared(RULES[rule])
+    first = comparisons.comparisons[0]
     one, two = (
-        len(printed(comparisons_text(replace(found, comparisons=(first,) * times)), 80).splitlines())
+        len(printed(comparisons_text(replace(comparisons, comparisons=(first,) * times)), 80).splitlines())
         for times in (1, 2)
     )
     assert two - one <= 12 + max(0, len(first.rows) - 5)
 
 
 def test_what_eight_settings_share_is_said_once():
-    found = compare(lane_records(), [Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")])
-    text = printed(comparisons_text(replace(found, comparisons=found.comparisons[:1] * 8)), 80)
+    skip = Skip(made_case("torch_dp", "cpu*2", 64, "mlp/small"), "it needs an accelerator")
+    comparisons = compare(lane_records(), [skip])
+    text = printed(comparisons_text(replace(comparisons, comparisons=comparisons.comparisons[:1] * 8)), 80)
     assert text.count("it needs an accelerator") == text.count("threads, seed 0") == 1
 
 
 def test_details_follow_what_is_shown_without_them():
-    found = compare(lane_records())
-    assert printed(comparisons_text(found, with_details=True)).startswith(printed(comparisons_text(found)))
+    comparisons = compare(lane_records())
+    assert printed(comparisons_text(comparisons, with_details=True)).startswith(printed(comparisons_text(comparisons)))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

@@ -19,7 +19,7 @@ def rounds(variant, *times_s):
     return [ok(case(variant), number, [time_s]) for number, time_s in enumerate(times_s)]
 
 
-FOUND = compare(
+COMPARISONS = compare(
     [
         *rounds("naive", 0.020, 0.0201, 0.0199),
         *rounds("tuned", 0.010, 0.0101, 0.0099),
@@ -34,7 +34,7 @@ FOUND = compare(
 def printed(width, *, terminal=True, **environment):
     file = StringIO()
     Console(width=width, file=file, force_terminal=terminal, _environ={"TERM": "xterm-256color", **environment}).print(
-        comparisons_text(FOUND)
+        comparisons_text(COMPARISONS)
     )
     return file.getvalue()
 
@@ -45,17 +45,17 @@ def plain(text):
 
 def bars(text):
     """Return the bars by the first word of a line."""
-    found = {}
+    by_word = {}
     for line in filter(str.strip, plain(text).splitlines()):
         if bar := re.findall("[█▏▎▍▌▋▊▉]+", line):
-            found[line.split()[0]] = bar
-    return found
+            by_word[line.split()[0]] = bar
+    return by_word
 
 
 def test_a_wide_terminal_gets_a_bar_for_each_time():
-    found = bars(printed(120))
-    assert {name: len(found[name][0]) for name in ("floor", "naive", "tuned")} == {"floor": 24, "naive": 16, "tuned": 8}
-    assert "single" not in found
+    drawn = bars(printed(120))
+    assert {name: len(drawn[name][0]) for name in ("floor", "naive", "tuned")} == {"floor": 24, "naive": 16, "tuned": 8}
+    assert "single" not in drawn
 
 
 @pytest.mark.parametrize(("width", "terminal"), [(80, True), (60, True), (120, False), (300, False)])

@@ -69,12 +69,12 @@ def busiest():
         {"sim:2->sim:1": 25, "sim:1->sim:0": 40, "sim:0->sim:1": 5},
     ]
     phases = {
-        phase: PhaseCounts(copies={link: Traffic(count=1, size_bytes=size) for link, size in found.items()})
-        for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), copies, strict=True)
+        phase: PhaseCounts(copies={link: Traffic(count=1, size_bytes=size) for link, size in sizes.items()})
+        for phase, sizes in zip((Phase.FORWARD, Phase.BACKWARD), copies, strict=True)
     }
     return simulated("tuned", 1).model_copy(update={"counts": Counts(phases=phases)})
 
 
 def test_json_has_the_keys_of_compare():
     (times,) = comparisons_json(compare([], [Skip(case("ddp"), "x")]))["cases"]
-    assert {frozenset(each) for each in counts_json([*RECORDS, FAILED])["cases"]} == {frozenset(times)}
+    assert {frozenset(row) for row in counts_json([*RECORDS, FAILED])["cases"]} == {frozenset(times)}

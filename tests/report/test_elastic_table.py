@@ -17,7 +17,7 @@ def test_text_and_json_are_as_before(plan):
     if plan == "join@7":
         detail = {"detail": "join", "rank": 0}
         events = [
-            each.model_copy(update=detail) if each.kind is EventKind.FAULT else each for each in records[1].events
+            event.model_copy(update=detail) if event.kind is EventKind.FAULT else event for event in records[1].events
         ]
         records[1] = records[1].model_copy(update={"events": tuple(events)})
     name = plan.partition("@")[0]
@@ -40,8 +40,8 @@ def test_how_equal_the_end_is(plan, loss, digest, outcome, expected):
     shown, *in_json = expected
     undisturbed, elastic = made_records(plan=plan)
     events = [
-        each.model_copy(update={"loss": loss, "digest": digest}) if each.kind is EventKind.DONE else each
-        for each in elastic.events
+        event.model_copy(update={"loss": loss, "digest": digest}) if event.kind is EventKind.DONE else event
+        for event in elastic.events
     ]
     reason = None if outcome is Outcome.OK else "the loss is another"
     ended = elastic.model_copy(update={"events": tuple(events), "outcome": outcome, "reason": reason})

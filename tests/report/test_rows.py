@@ -36,40 +36,40 @@ def test_a_failed_rows_machine_is_that_of_its_run():
     environment = ENVIRONMENT.model_copy(update={"hostname": "box", "commit": "abc", "gpus": ("H100",)})
     bare = RECORDS[-1].model_copy(update={"environment": None})
     records = [thin(case("tuned"), 0, (0.1,), environment=environment), bare]
-    measured, found = rows_of(records, RowKind.CASES)
+    measured, failed_row = rows_of(records, RowKind.CASES)
     assert measured["gpus"] == "H100"
-    assert (found["hostname"], found["torch"], found["commit"]) == ("box", environment.torch, "abc")
-    assert not found["gpus"]
+    assert (failed_row["hostname"], failed_row["torch"], failed_row["commit"]) == ("box", environment.torch, "abc")
+    assert not failed_row["gpus"]
     other = bare.model_copy(update={"run": "another"})
     assert rows_of([records[0], other], RowKind.CASES)[1]["hostname"] is None
 
 
 def test_a_row_is_a_sample():
-    found = rows_of(RECORDS, RowKind.SAMPLES)
-    assert [(row["variant"], row["round"], row["sample"], row["step_time_s"]) for row in found] == [
+    rows = rows_of(RECORDS, RowKind.SAMPLES)
+    assert [(row["variant"], row["round"], row["sample"], row["step_time_s"]) for row in rows] == [
         ("tuned", 0, 0, 0.1), ("tuned", 0, 1, 0.3), ("tuned", 0, 2, 0.2), ("naive", 0, 0, 0.5), ("tuned", 1, 0, 0.4)
     ]  # fmt: skip
 
 
 def test_csv_gives_the_same_values_back_and_no_formula():
     rows = rows_of(RECORDS, RowKind.CASES)
-    found = read(rows)
-    assert [float(row["step_time_s"]) for row in found[:2]] == [row["step_time_s"] for row in rows[:2]]
-    assert found[2]["reason"] == "'=HYPERLINK(1)"
+    read_back = read(rows)
+    assert [float(row["step_time_s"]) for row in read_back[:2]] == [row["step_time_s"] for row in rows[:2]]
+    assert read_back[2]["reason"] == "'=HYPERLINK(1)"
     texts = ["=1", "+1", "-1", "@a", "\t=1", "\r=1", " =1", "a\n=1,"]
-    found = [row["a"] for row in read([{"a": text} for text in texts])]
-    assert [text[0] for text in found[:-1]] == ["'"] * 7
-    assert found[-1].startswith("a")
+    cells = [row["a"] for row in read([{"a": text} for text in texts])]
+    assert [text[0] for text in cells[:-1]] == ["'"] * 7
+    assert cells[-1].startswith("a")
     assert read([{"a": -1.5}]) == [{"a": "-1.5"}]
     assert to_bytes([], Format.CSV) == b""
 
 
 def test_github_action_benchmark_gets_what_has_a_time():
-    found = json.loads(to_bytes(rows_of(RECORDS, RowKind.CASES), Format.ACTION))
-    assert [each["name"].split()[0] for each in found] == ["tuned", "naive"]
-    assert {(each["unit"], type(each["value"])) for each in found} == {("s", float)}
-    assert " to " in found[0]["range"]
-    assert "range" not in found[1]
+    entries = json.loads(to_bytes(rows_of(RECORDS, RowKind.CASES), Format.ACTION))
+    assert [entry["name"].split()[0] for entry in entries] == ["tuned", "naive"]
+    assert {(entry["unit"], type(entry["value"])) for entry in entries} == {("s", float)}
+    assert " to " in entries[0]["range"]
+    assert "range" not in entries[1]
 
 
 def test_parquet_needs_pyarrow(monkeypatch):

@@ -33,7 +33,7 @@ def test_the_list_has_a_line_for_each_with_what_is_allowed():
         f"ddp[{name}=...]" for name in DDP_PARAMETERS
     }
     assert "threads, sequence, interleaved, auto" in lines["tuned[dispatch=...]"]
-    listed = {each["name"]: each for each in vocabulary_json()["parameters"]}
+    listed = {parameter["name"]: parameter for parameter in vocabulary_json()["parameters"]}
     assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS}
     assert listed["dispatch"]["allowed"] == "threads, sequence, interleaved, auto"
     assert "tuned" in listed["dispatch"]["variants"]

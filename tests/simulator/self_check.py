@@ -43,9 +43,9 @@ def _one_line(error: Exception) -> str:
     return lines[-1 if "Traceback" in str(error) else 0]
 
 
-def _expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise _WrongError(f"{what}: {found}, not {expected}")
+def _expect(what: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        raise _WrongError(f"{what}: {actual}, not {expected}")
 
 
 def _check_known_work() -> None:
@@ -72,23 +72,23 @@ def _check_known_work() -> None:
 
 
 def _bytes_by_link(events: Recording) -> dict[tuple[int | None, int | None], int]:
-    found: Counter[tuple[int | None, int | None]] = Counter()
+    sent_bytes: Counter[tuple[int | None, int | None]] = Counter()
     for event in events.events:
         if isinstance(event, Copy) and event.source != event.destination:
-            found[event.source, event.destination] += event.size_bytes
-    return dict(found)
+            sent_bytes[event.source, event.destination] += event.size_bytes
+    return dict(sent_bytes)
 
 
 def _flops_by_device(events: Recording) -> dict[int, int]:
-    found: Counter[int] = Counter()
+    flops: Counter[int] = Counter()
     for event in events.events:
         if isinstance(event, Operator) and event.flops:
-            found[event.device] += event.flops
-    return dict(found)
+            flops[event.device] += event.flops
+    return dict(flops)
 
 
-def _expect_close(what: str, found: list[Any], expected: list[Any]) -> None:
-    for one, other in zip(found, expected, strict=True):
+def _expect_close(what: str, tensors: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(tensors, expected, strict=True):
         if one.shape != other.shape or not torch.allclose(one.detach().cpu(), other, rtol=1e-4, atol=1e-6):
             raise _WrongError(f"{what} differ from those of the CPU")
 
@@ -198,7 +198,7 @@ def _check_gradients() -> None:
 
 def _check_training() -> None:
     """Two steps of a small network end with the weights that they have on the CPU."""
-    found = []
+    weights = []
     for device in ("cpu", "sim:1"):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
@@ -209,5 +209,5 @@ def _check_training() -> None:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images.to(device)), labels.to(device)).backward()
             optimizer.step()
-        found.append(list(model.state_dict().values()))
-    _expect_close("the weights after two steps", found[1], found[0])
+        weights.append(list(model.state_dict().values()))
+    _expect_close("the weights after two steps", weights[1], weights[0])

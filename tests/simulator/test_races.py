@@ -145,11 +145,11 @@ def test_random_histories_race_just_where_the_truth_says(seed):
         expected = all_accesses.races(stream, touched, is_write)
         try:
             segment.write(stream, where) if is_write else segment.read(stream, where)
-            found = False
+            raced = False
         except RaceError:
-            found = True
-        assert found == expected
-        if found:
+            raced = True
+        assert raced == expected
+        if raced:
             return
         all_accesses.past.append((stream, segment.events, touched, is_write))
 

@@ -40,9 +40,9 @@ def test_overlap_is_exactly_a_common_byte(one, other):
 @settings(deadline=None)
 @given(views())
 def test_bounds_are_exactly_the_first_and_last_byte(view):
-    found, truth = region(*view), bytes_of(*view)
-    assert (found.start, found.stop) == (min(truth), max(truth) + 1)
-    assert (found.runs is None) == (len(truth) == found.stop - found.start)
+    bounds, truth = region(*view), bytes_of(*view)
+    assert (bounds.start, bounds.stop) == (min(truth), max(truth) + 1)
+    assert (bounds.runs is None) == (len(truth) == bounds.stop - bounds.start)
 
 
 @pytest.mark.parametrize("sizes", [(0,), (3, 0), (0, 3)])

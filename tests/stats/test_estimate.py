@@ -32,28 +32,28 @@ def test_a_round_counts_by_its_median_however_many_samples_it_has() -> None:
 
 def test_the_interval_is_students_t_on_the_logarithms() -> None:
     # Logarithms to base 2 are 0, 1, 2: mean 1, standard error 1/sqrt(3), 4.3027 for 2 degrees of freedom.
-    found = median_of_rounds([[1.0], [2.0], [4.0]])
+    median = median_of_rounds([[1.0], [2.0], [4.0]])
     half = 4.3027 / 3**0.5
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
+    assert (median.value, median.low, median.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
 
 
 def test_the_interval_of_a_ratio_is_welchs() -> None:
     # In base 2: errors 1/sqrt(3) and 0; all the uncertainty is the first one's, with its 2 degrees of freedom.
-    found = ratio_of_rounds([[2.0], [4.0], [8.0]], [[2.0]] * 5)
+    ratio = ratio_of_rounds([[2.0], [4.0], [8.0]], [[2.0]] * 5)
     half = 4.3027 / 3**0.5
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
     # Equal errors of 1/sqrt(3): together sqrt(2/3), with 4 degrees of freedom.
-    found = ratio_of_rounds([[2.0], [4.0], [8.0]], [[1.0], [2.0], [4.0]])
+    ratio = ratio_of_rounds([[2.0], [4.0], [8.0]], [[1.0], [2.0], [4.0]])
     half = 2.7764 * (2 / 3) ** 0.5
-    assert (found.value, found.low, found.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2, 2 ** (1 - half), 2 ** (1 + half)), rel=1e-4)
 
 
 @pytest.mark.parametrize("many", [[[1.0, 2.0]], [[0.5]] * 4])
 def test_one_round_has_no_interval(many: list[list[float]]) -> None:
     one = [[2.0, 2.0, 2.0]]
     assert median_of_rounds(one) == Estimate(pytest.approx(2.0), None, None)
-    for found in (ratio_of_rounds(one, many), ratio_of_rounds(many, one)):
-        assert (found.low, found.high) == (None, None)
+    for ratio in (ratio_of_rounds(one, many), ratio_of_rounds(many, one)):
+        assert (ratio.low, ratio.high) == (None, None)
 
 
 def test_rounds_without_spread_have_an_interval_of_no_width() -> None:
@@ -62,14 +62,14 @@ def test_rounds_without_spread_have_an_interval_of_no_width() -> None:
 
 @given(rounds)
 def test_the_interval_holds_the_value(rounds: list[list[float]]) -> None:
-    found = median_of_rounds(rounds)
-    assert (found.low is None) == (found.high is None) == (len(rounds) == 1)
-    assert found.low is None or found.low <= found.value <= found.high
+    median = median_of_rounds(rounds)
+    assert (median.low is None) == (median.high is None) == (len(rounds) == 1)
+    assert median.low is None or median.low <= median.value <= median.high
 
 
 def test_the_interval_holds_the_value_when_slow_rounds_pull_the_mean_away() -> None:
-    found = median_of_rounds([[1.0]] * 40 + [[2.0]] * 20)
-    assert found.low == pytest.approx(found.value) == 1.0
+    median = median_of_rounds([[1.0]] * 40 + [[2.0]] * 20)
+    assert median.low == pytest.approx(median.value) == 1.0
 
 
 @given(rounds, rounds)
@@ -108,36 +108,36 @@ def measured(rng: np.random.Generator, number: int, spread: float, factor: float
 @pytest.mark.parametrize("number", [3, 5])
 def test_intervals_of_identical_cases_contain_one_in_nine_of_ten_or_more(number: int, spread: float) -> None:
     rng = np.random.default_rng(1)
-    found = [ratio_of_rounds(measured(rng, number, spread), measured(rng, number, spread)) for _ in range(500)]
-    covered = np.mean([one.low <= 1 <= one.high for one in found])
+    ratios = [ratio_of_rounds(measured(rng, number, spread), measured(rng, number, spread)) for _ in range(500)]
+    covered = np.mean([one.low <= 1 <= one.high for one in ratios])
     assert 0.92 <= covered <= 0.99
 
 
 def test_a_case_half_as_slow_again_is_told_from_its_reference_at_five_rounds() -> None:
     rng = np.random.default_rng(1)
-    found = [ratio_of_rounds(measured(rng, 5, 0.1, factor=1.5), measured(rng, 5, 0.1)) for _ in range(200)]
-    assert np.mean([one.low > 1 for one in found]) > 0.95
+    ratios = [ratio_of_rounds(measured(rng, 5, 0.1, factor=1.5), measured(rng, 5, 0.1)) for _ in range(200)]
+    assert np.mean([one.low > 1 for one in ratios]) > 0.95
 
 
 def test_the_half_widths_are_root_sums_of_squares_of_logarithms() -> None:
-    found = ratio_of_estimates(Estimate(6.0, 3.0, 7.0), Estimate(2.0, 1.5, 5.0))
-    assert found.value == 3.0
-    assert found.low == pytest.approx(3.0 * exp(-hypot(log(6 / 3), log(5 / 2))))
-    assert found.high == pytest.approx(3.0 * exp(hypot(log(7 / 6), log(2 / 1.5))))
+    ratio = ratio_of_estimates(Estimate(6.0, 3.0, 7.0), Estimate(2.0, 1.5, 5.0))
+    assert ratio.value == 3.0
+    assert ratio.low == pytest.approx(3.0 * exp(-hypot(log(6 / 3), log(5 / 2))))
+    assert ratio.high == pytest.approx(3.0 * exp(hypot(log(7 / 6), log(2 / 1.5))))
 
 
 @pytest.mark.parametrize("poor", [Estimate(2.0, None, None), Estimate(2.0, 0.0, 3.0), Estimate(0.0, 0.0, 3.0)])
 def test_without_two_intervals_above_zero_there_is_none(poor: Estimate) -> None:
-    found = ratio_of_estimates(poor, Estimate(1.0, 0.5, 2.0))
-    assert (found.value, found.low, found.high) == (poor.value, None, None)
+    ratio = ratio_of_estimates(poor, Estimate(1.0, 0.5, 2.0))
+    assert (ratio.value, ratio.low, ratio.high) == (poor.value, None, None)
 
 
 def test_a_value_outside_of_its_interval_is_inside_the_ratios() -> None:
     for value in (0.5, 100.0):
-        found = ratio_of_estimates(Estimate(value, 1.0, 8.0), Estimate(1.0, 1.0, 1.0))
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low <= found.value <= found.high
+        ratio = ratio_of_estimates(Estimate(value, 1.0, 8.0), Estimate(1.0, 1.0, 1.0))
+        assert ratio.low is not None
+        assert ratio.high is not None
+        assert ratio.low <= ratio.value <= ratio.high
 
 
 def test_intervals_of_equal_means_contain_one_19_times_in_20() -> None:
@@ -148,8 +148,8 @@ def test_intervals_of_equal_means_contain_one_19_times_in_20() -> None:
         half = 1.96 * stdev(logs) / sqrt(40)
         return Estimate(exp(fmean(logs)), exp(fmean(logs) - half), exp(fmean(logs) + half))
 
-    found = [ratio_of_estimates(drawn(), drawn()) for _ in range(2000)]
-    covered = sum((each.low or 0) <= 1 <= (each.high or 0) for each in found) / 2000
+    ratios = [ratio_of_estimates(drawn(), drawn()) for _ in range(2000)]
+    covered = sum((ratio.low or 0) <= 1 <= (ratio.high or 0) for ratio in ratios) / 2000
     assert 0.93 < covered < 0.97
 
 

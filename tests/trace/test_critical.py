@@ -41,13 +41,13 @@ def test_lanes_are_joined_wherever_they_are_on_the_path():
 
 def test_lanes_with_a_hole_are_listed_and_a_chain_of_copies_is_for_who_computes_next():
     chain = [compute(ONE, 0, 4), *(move(4 + i, 5 + i, i, lane=lane) for i, lane in enumerate((4, 2, 1)))]
-    found = words(*chain, compute(ZERO, 7, 8, 3))
-    assert "device 0 waits 3 s (38%) for the gradients of lanes 1, 2 and 4 in the backward" in found
+    text = words(*chain, compute(ZERO, 7, 8, 3))
+    assert "device 0 waits 3 s (38%) for the gradients of lanes 1, 2 and 4 in the backward" in text
 
 
 def test_what_is_under_computation_is_no_wait():
-    found = words(compute(ONE, 0, 4), compute(ZERO, 0, 9), move(4, 14, 0), compute(ZERO, 14, 16, 1, 2))
-    assert "the gradients of lane 1 take 10 s (62%) in the backward, and device 0 computes for 5 s of it" in found
+    text = words(compute(ONE, 0, 4), compute(ZERO, 0, 9), move(4, 14, 0), compute(ZERO, 14, 16, 1, 2))
+    assert "the gradients of lane 1 take 10 s (62%) in the backward, and device 0 computes for 5 s of it" in text
 
 
 def test_what_nobody_computes_with_is_for_the_host():

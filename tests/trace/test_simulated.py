@@ -6,23 +6,23 @@ from dpbench.trace.timeline import Doing, Moved
 from tests.projection.small_machine import copy, operator, recording
 
 
-def starts(found):
-    return [(span.name.removeprefix("aten.").partition(".")[0], span.start) for span in simulated_timeline(found).spans]
+def starts(run):
+    return [(span.name.removeprefix("aten.").partition(".")[0], span.start) for span in simulated_timeline(run).spans]
 
 
 def test_streams_run_side_by_side_and_each_in_order():
-    found = recording(operator(1, device=0), operator(2, device=0), operator(3, device=1))
-    assert starts(found) == [("mm", 0), ("mm", 1), ("mm", 0)]
+    run = recording(operator(1, device=0), operator(2, device=0), operator(3, device=1))
+    assert starts(run) == [("mm", 0), ("mm", 1), ("mm", 0)]
 
 
 def test_a_stream_waits_for_what_it_names_and_for_nothing_else():
-    found = recording(
+    run = recording(
         operator(1, device=1), operator(2, device=1), Wait(id=3, stream=3, after=(2,)), copy(4, 1, 0, 8, 3),
         operator(5), Wait(id=6, stream=0, after=(4,)), operator(7),
         phase="backward",
     )  # fmt: skip
-    assert starts(found) == [("mm", 0), ("mm", 1), ("copy 1 to 0", 2), ("mm", 0), ("mm", 3)]
-    timeline = simulated_timeline(found)
+    assert starts(run) == [("mm", 0), ("mm", 1), ("copy 1 to 0", 2), ("mm", 0), ("mm", 3)]
+    timeline = simulated_timeline(run)
     assert timeline.path == [0, 1, 2, 4]
     sent = timeline.spans[2]
     assert (sent.doing, sent.moved, sent.lane, sent.device) == (Doing.MOVE, Moved.GRADIENTS, 1, None)
@@ -30,17 +30,17 @@ def test_a_stream_waits_for_what_it_names_and_for_nothing_else():
 
 
 def test_what_the_host_issues_after_a_wait_is_after_what_it_waited_for():
-    found = recording(
+    run = recording(
         operator(1), operator(2), HostWait(id=3, after=(2,)), operator(4, device=1),
         Mark(id=5, name="backward"), operator(6, device=1, stream=3),
     )  # fmt: skip
-    assert starts(found) == [("mm", 0), ("mm", 1), ("mm", 2), ("mm", 2)]
-    assert simulated_timeline(found).spans[-1].phase == "backward"
+    assert starts(run) == [("mm", 0), ("mm", 1), ("mm", 2), ("mm", 2)]
+    assert simulated_timeline(run).spans[-1].phase == "backward"
 
 
 def test_views_take_no_unit_and_a_silent_device_is_idle():
-    found = recording(operator(1), operator(2, name="aten.view.default", is_launched=False))
-    timeline = simulated_timeline(found)
+    run = recording(operator(1), operator(2, name="aten.view.default", is_launched=False))
+    timeline = simulated_timeline(run)
     assert (timeline.length, list(timeline.devices)) == (1, ["device 0", "device 1"])
 
 

@@ -11,7 +11,7 @@ from tests.trace.trace_events import faults
 
 
 def written(*timelines, source=Source.RECORDED, notes=()):
-    variants = [VariantTrace(f"v{number}", each, notes=notes) for number, each in enumerate(timelines)]
+    variants = [VariantTrace(f"v{number}", drawn, notes=notes) for number, drawn in enumerate(timelines)]
     return perfetto(Trace(source, "mlp/small on m", variants))
 
 

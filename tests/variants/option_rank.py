@@ -25,16 +25,16 @@ def main(rank: int, ranks: int, store: str) -> None:
     distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=60)
     )
-    found = {}
+    results = {}
     for workload, variants in CASES.items():
         for variant in variants:
             # Three micro-batches of 5 items on a rank have different sizes.
             case = Case(variant=variant, workload=workload, batch=10, devices=("cpu",) * ranks, threads=1)
             error = error_against_oracle(open_session(case, rank, ranks))
-            found[f"{variant} {workload}"] = {"error": error, **collectives_of(open_session(case, rank, ranks), 1)}
+            results[f"{variant} {workload}"] = {"error": error, **collectives_of(open_session(case, rank, ranks), 1)}
     distributed.barrier()
     distributed.destroy_process_group()
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(results))
 
 
 if __name__ == "__main__":

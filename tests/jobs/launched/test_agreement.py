@@ -47,9 +47,9 @@ def test_equal_ranks_agree_whatever_their_machines():
     ],
 )
 def test_the_first_rank_that_differs_is_named_with_its_machine(changes, line):
-    found = disagreement([facts(0), facts(1), facts(2, **changes), facts(3, torch="1.0")])
-    assert found.startswith(line)
-    assert "\n" not in found
+    message = disagreement([facts(0), facts(1), facts(2, **changes), facts(3, torch="1.0")])
+    assert message.startswith(line)
+    assert "\n" not in message
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def wires():
     accepted, _ = one.accept()
     here, there = connection_of(accepted), connection_of(other.dup())
     yield here, there, other
-    for each in (here, there, other, one):
-        each.close()
+    for connection in (here, there, other, one):
+        connection.close()
 
 
 def test_messages_arrive_whole_and_in_order(wires):

@@ -26,10 +26,10 @@ def world(monkeypatch):
     return World(0, 2, 0, 1, "127.0.0.1", free_port() + 1)
 
 
-def rank_1(world, found):
-    """Follow as rank 1 on a thread. Its exit code goes to `found`."""
+def rank_1(world, exit_codes):
+    """Follow as rank 1 on a thread. Its exit code goes to `exit_codes`."""
     other = World(1, 2, 0, 1, world.address, world.port)
-    thread = threading.Thread(target=lambda: found.append(lead.follow(other, lambda: SPEC)))
+    thread = threading.Thread(target=lambda: exit_codes.append(lead.follow(other, lambda: SPEC)))
     thread.start()
     return thread
 
@@ -95,8 +95,8 @@ def test_a_rank_whose_variables_hide_rank_0_is_silent(monkeypatch):
     waited = []
     monkeypatch.setattr(on_all_ranks.time, "sleep", waited.append)
     environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "1"}
-    with on_all_ranks.leading(environment, pytest.fail) as found:
-        assert found is ExitCode.WRONG_INPUT
+    with on_all_ranks.leading(environment, pytest.fail) as exit_code:
+        assert exit_code is ExitCode.WRONG_INPUT
     assert waited == [lead.SILENCE_S]
     assert waited[0] > lead.PATIENCE_S
 

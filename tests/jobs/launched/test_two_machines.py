@@ -107,10 +107,10 @@ def soak_run(seed: int, machines: Machines, folder: Path, longest_s: float) -> R
 def _ranks(machines: Machines) -> list[Rank]:
     """Wait for the first process of a rank, and return all that there are."""
     deadline_s = time.monotonic() + _LONGEST_S
-    while not (found := [rank for machine in machines for rank in machine.ranks()]):
+    while not (ranks := [rank for machine in machines for rank in machine.ranks()]):
         assert time.monotonic() < deadline_s, "no rank was started"
         time.sleep(0.05)
-    return sorted(found, key=lambda rank: (rank.rank, rank.what, rank.pid))
+    return sorted(ranks, key=lambda rank: (rank.rank, rank.what, rank.pid))
 
 
 def _kill(machines: Machines, path: Path, rng: Random) -> tuple[list[bytes], Rank]:

@@ -116,9 +116,9 @@ def test_unlike_machines_of_srun_are_refused():
 
 
 def machine(gpus=0):
-    found = tuple(Accelerator(device=f"cuda:{i}", name="a GPU", memory_bytes=1) for i in range(gpus))
+    accelerators = tuple(Accelerator(device=f"cuda:{i}", name="a GPU", memory_bytes=1) for i in range(gpus))
     facts = {"python": "3.11.7", "torch": "2.13.0", "cpu_model": "a CPU", "cores": 4, "memory_bytes": 1}
-    return MachineInfo(**facts, accelerators=found, backends=("gloo", "nccl"))
+    return MachineInfo(**facts, accelerators=accelerators, backends=("gloo", "nccl"))
 
 
 WORLD = World(0, 4, 0, 2, "10.0.0.1", 29501)

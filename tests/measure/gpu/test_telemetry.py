@@ -33,23 +33,23 @@ def measured(monkeypatch, clock):
         in_window = len(nvml.calls)
         clock.advance(window_s)
         assert len(nvml.calls) == in_window
-        found = telemetry.end(10)
+        telemetry_by_device = telemetry.end(10)
         assert nvml.samples_held == 0
-        return found
+        return telemetry_by_device
 
     return over
 
 
-def of_one(found: dict[str, DeviceTelemetry | str]) -> DeviceTelemetry:
-    (one,) = found.values()
+def of_one(telemetry: dict[str, DeviceTelemetry | str]) -> DeviceTelemetry:
+    (one,) = telemetry.values()
     assert isinstance(one, DeviceTelemetry)
     return one
 
 
 def test_devices_are_found_by_uuid_in_any_order(measured):
     busy, idle = FakeGpu("aa", busy_percent=Levels((0, 80))), FakeGpu("bb")
-    found = measured(1.0, busy, idle)
-    assert [(device, each.uuid, each.sm_busy_percent.value) for device, each in found.items()] == [
+    telemetry = measured(1.0, busy, idle)
+    assert [(device, of_device.uuid, of_device.sm_busy_percent.value) for device, of_device in telemetry.items()] == [
         ("cuda:0", "GPU-bb", 0),
         ("cuda:1", "GPU-aa", 80),
     ]
@@ -92,8 +92,8 @@ def test_samples_after_the_window_are_left_out(monkeypatch, clock):
     FakeNvml([gpu], clock).install(monkeypatch)
     clock.advance(2.0)
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
-    found = mean_of_samples(find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 1)
-    assert (found.value, found.span_s) == (30, pytest.approx(0.9))
+    mean = mean_of_samples(find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 1)
+    assert (mean.value, mean.span_s) == (30, pytest.approx(0.9))
     empty = reading(mean_of_samples, find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 0.05)
     assert empty.reason == "no sample of the driver falls into the window"
 
@@ -115,9 +115,9 @@ def test_a_single_sample_in_the_window_is_a_reason(measured):
 
 @pytest.mark.parametrize(("window_s", "is_known"), [(0.9, False), (1.0, True), (2.0, True)])
 def test_energy_needs_a_window_of_a_second(measured, window_s, is_known):
-    found = of_one(measured(window_s, FakeGpu("aa", power_w=Levels((0, 500))))).energy_per_step_j
-    assert (found.value is not None) is is_known
-    assert is_known or found.reason == (
+    energy = of_one(measured(window_s, FakeGpu("aa", power_w=Levels((0, 500))))).energy_per_step_j
+    assert (energy.value is not None) is is_known
+    assert is_known or energy.reason == (
         "the window of 0.9 s is shorter than the 1 s that the energy counter needs; sample for 2 s"
     )
 
@@ -126,7 +126,7 @@ def test_throttling_is_seconds_by_cause(measured):
     hot = {POWER: Levels((0, 0), (BEGIN_S + 0.5, 1), (BEGIN_S + 0.75, 0)), THERMAL: Levels((0, 1), (BEGIN_S, 0))}
     one = of_one(measured(2.0, FakeGpu("aa", throttled=hot)))
     assert one.throttled_s["power"].value == pytest.approx(0.25)
-    assert {cause: found.value for cause, found in one.throttled_s.items() if cause != "power"} == {
+    assert {cause: gpu_reading.value for cause, gpu_reading in one.throttled_s.items() if cause != "power"} == {
         **dict.fromkeys(("thermal", "sync_boost", "board_limit", "reliability"), 0.0)
     }
     assert one.is_throttled
@@ -180,13 +180,13 @@ def test_a_missing_permission_is_a_reason_and_other_readings_stay(measured, refu
     gpu = FakeGpu("aa", power_w=Levels((0, 500)), refuses={refused: NO_PERMISSION})
     one = of_one(measured(1.0, gpu))
     readings = {name: getattr(one, name) for name in TELEMETRY}
-    assert {name for name, found in readings.items() if found.value is None} == without
+    assert {name for name, gpu_reading in readings.items() if gpu_reading.value is None} == without
     assert all("Insufficient Permissions" in readings[name].reason for name in without)
 
 
 def test_refused_counters_leave_throttling_unknown_and_bytes_to_gpm(measured):
     one = of_one(measured(1.0, FakeGpu("aa", refuses={"nvmlDeviceGetFieldValues": NO_PERMISSION})))
-    assert {found.reason for found in one.throttled_s.values()} == {
+    assert {gpu_reading.reason for gpu_reading in one.throttled_s.values()} == {
         "nvmlDeviceGetFieldValues: Insufficient Permissions"
     }
     assert one.is_throttled is None

@@ -37,8 +37,8 @@ def overlap(base, inputs, dispatch):
             loss = wrapper(batch.to("sim:0")).sum()
             mark(Phase.BACKWARD.value)
             loss.backward()
-    found = dependencies(recorded, home=0)
-    return found.ready_at_half_bytes / found.reduced_bytes, found.startable_at_half_bytes / found.reduced_bytes
+    sizes = dependencies(recorded, home=0)
+    return sizes.ready_at_half_bytes / sizes.reduced_bytes, sizes.startable_at_half_bytes / sizes.reduced_bytes
 
 
 @pytest.mark.parametrize(("dispatch", "batches"), sampled(product(["sequence", "threads"], [(8,), (6, 8)]), 2))

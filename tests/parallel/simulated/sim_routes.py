@@ -216,11 +216,11 @@ def test_a_batch_for_fewer_lanes_than_devices_goes_by_a_star_instead_of_nccl():
 
 def bucket_copies(recorded):
     """The ids of the copies of buckets between devices, in order, by link."""
-    found = {}
+    ids = {}
     for event in recorded.events:
         if isinstance(event, Copy) and None not in {event.source, event.destination}:
-            found.setdefault((event.source, event.destination), []).append(event.id)
-    return found
+            ids.setdefault((event.source, event.destination), []).append(event.id)
+    return ids
 
 
 @pytest.mark.parametrize(("hop", "other"), [((1, 2), (0, 1)), ((2, 3), (1, 2)), ((2, 3), (0, 1))])

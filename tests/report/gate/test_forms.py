@@ -40,12 +40,12 @@ def blamed(*benchmarks):
     blames = [Blame(benchmark=name, counter="forward.operators", causes=(CAUSE,), more=2) for name in benchmarks]
     others = [Blame(benchmark="c", counter=f"counter {n}", causes=(CAUSE,), more=0) for n in range(9)]
     every = (*blames, *others)
-    counters = tuple(counter(benchmark=each.benchmark, counter=each.counter) for each in every)
+    counters = tuple(counter(benchmark=blame.benchmark, counter=blame.counter) for blame in every)
     return judged("slower", counted_cases=1, counters=counters, blames=every)
 
 
-def as_text(found):
-    return printed(gate_text(found), 200)
+def as_text(judgement):
+    return printed(gate_text(judgement), 200)
 
 
 EARLIER = drift(since="2026-01-01")
@@ -85,12 +85,12 @@ WITH_TABLES = {*EVERY, "the slowest first", "what changed", "traded", "not worse
 
 @pytest.mark.parametrize("name", [name for name in JUDGEMENTS if name not in ("evil", "many")])
 def test_every_form_is_as_before(name):
-    found = JUDGEMENTS[name]
+    judgement = JUDGEMENTS[name]
     forms = {
-        "text": printed(gate_text(found), 100),
-        "markdown": gate_markdown(found),
-        "annotations": annotations(found),
-        "junit": gate_junit(found),
+        "text": printed(gate_text(judgement), 100),
+        "markdown": gate_markdown(judgement),
+        "annotations": annotations(judgement),
+        "junit": gate_junit(judgement),
     }
     if name not in WITH_TABLES:
         del forms["text"], forms["markdown"]

@@ -22,10 +22,10 @@ def test_every_verdict_has_its_exit_code() -> None:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_the_json_is_strict_and_complete(name: str) -> None:
-    found = gate_json(EVERY[name])
-    assert list(found)[:3] == ["schema", "verdict", "exit_code"]
-    assert found["schema"] == 1
-    again = json.loads(json.dumps(found, allow_nan=False))
+    fields = gate_json(EVERY[name])
+    assert list(fields)[:3] == ["schema", "verdict", "exit_code"]
+    assert fields["schema"] == 1
+    again = json.loads(json.dumps(fields, allow_nan=False))
     assert again.pop("schema") == 1
     assert again.pop("exit_code") == EXIT_CODES[EVERY[name].verdict]
     assert Judgement.model_validate(again) == EVERY[name]

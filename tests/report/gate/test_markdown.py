@@ -57,9 +57,9 @@ class Seen(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def seen(found: Judgement) -> Seen:
+def seen(judgement: Judgement) -> Seen:
     return Seen(
-        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(gate_markdown(found))
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(gate_markdown(judgement))
     )
 
 
@@ -79,10 +79,10 @@ def test_the_page_has_only_expected_elements_and_full_rows(name: str) -> None:
     assert page.tags["details"] == page.tags["strong"] == 1
     columns = {len(row) for row in page.rows}
     assert columns <= {5, 6, 9}
-    found = EVERY[name]
-    rows = sum(each.verdict != "pass" and each.ratio is not None for each in found.times)
-    heads = bool(found.counters) + bool(found.times) + bool(rows)
-    assert len(page.rows) == len(found.counters) + len(found.times) + rows + heads
+    judgement = EVERY[name]
+    rows = sum(times.verdict != "pass" and times.ratio is not None for times in judgement.times)
+    heads = bool(judgement.counters) + bool(judgement.times) + bool(rows)
+    assert len(page.rows) == len(judgement.counters) + len(judgement.times) + rows + heads
 
 
 @pytest.mark.parametrize("moving", range(6))
@@ -94,9 +94,9 @@ def test_what_is_not_folded_has_15_lines_at_most_and_what_is_left_out_is_folded(
     above, folded = written.split("<details>")
     assert len(above.splitlines()) <= 15
     assert above.splitlines()[1].startswith("**Slower: ")
-    for name in (*(each.benchmark for each in times[:3]), *(each.benchmark for each in drifts[:1])):
+    for name in (*(row.benchmark for row in times[:3]), *(row.benchmark for row in drifts[:1])):
         assert name in above
-    for name in (each.benchmark for each in (*times, *drifts)):
+    for name in (row.benchmark for row in (*times, *drifts)):
         assert name in written
     assert "took 4 min 32 s" in folded
 

@@ -79,12 +79,12 @@ SHAPE = {
 TIME = r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?"
 
 
-def suite(found: Judgement) -> ET.Element:
-    return ET.fromstring(gate_junit(found).encode()).find("testsuite")
+def suite(judgement: Judgement) -> ET.Element:
+    return ET.fromstring(gate_junit(judgement).encode()).find("testsuite")
 
 
-def cases(found: Judgement) -> dict[str, ET.Element]:
-    return {case.get("name"): case for case in suite(found).iter("testcase")}
+def cases(judgement: Judgement) -> dict[str, ET.Element]:
+    return {case.get("name"): case for case in suite(judgement).iter("testcase")}
 
 
 def outcome(case: ET.Element) -> str:
@@ -103,9 +103,9 @@ def test_the_xml_follows_the_schema(name: str) -> None:
     (only,) = root
     for attribute in ("tests", "failures", "errors", "time"):
         assert root.get(attribute) == only.get(attribute)
-    found = [outcome(case) for case in only.iter("testcase")]
+    outcomes = [outcome(case) for case in only.iter("testcase")]
     counts = [only.get("tests"), only.get("failures"), only.get("errors"), only.get("skipped")]
-    assert counts == [str(len(found)), *(str(found.count(tag)) for tag in ("failure", "error", "skipped"))]
+    assert counts == [str(len(outcomes)), *(str(outcomes.count(tag)) for tag in ("failure", "error", "skipped"))]
     assert only.get("time") == "272.400000"
     names = [case.get("name") for case in only.iter("testcase")]
     assert all(names)
@@ -116,16 +116,16 @@ def test_the_xml_follows_the_schema(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_one_case_has_the_verdict(name: str) -> None:
     severity = {"passed": 0, "failure": 1, "skipped": 2, "error": 3}
-    found = {severity[outcome(case)] for case in cases(EVERY[name]).values()}
-    assert EXIT_CODES[EVERY[name].verdict] in found
+    severities = {severity[outcome(case)] for case in cases(EVERY[name]).values()}
+    assert EXIT_CODES[EVERY[name].verdict] in severities
     if EVERY[name].verdict is Verdict.PASS:
-        assert found == {0}
+        assert severities == {0}
 
 
 def test_a_counter_that_is_tolerated_or_traded_fails_no_case() -> None:
     passing = (counter(tolerated=True), counter(benchmark="x", traded_for="step"))
-    found = judged(counters=passing, counted_cases=2)
-    assert [outcome(case) for case in cases(found).values()] == ["passed"] * 3
+    judgement = judged(counters=passing, counted_cases=2)
+    assert [outcome(case) for case in cases(judgement).values()] == ["passed"] * 3
     assert outcome(cases(judged("slower", counters=(*passing, counter()), counted_cases=2))[COUNTS]) == "failure"
 
 
@@ -133,5 +133,5 @@ def test_quoted_text_is_text() -> None:
     written = gate_junit(EVERY["evil"])
     assert not re.search(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", written), "XML 1.0, 2.2"
     assert one_line(HOSTILE) in cases(EVERY["evil"])
-    properties = {each.get("name"): each.get("value") for each in suite(EVERY["evil"]).iter("property")}
+    properties = {element.get("name"): element.get("value") for element in suite(EVERY["evil"]).iter("property")}
     assert properties["base"] == f"0123456789 ({one_line(HOSTILE)}) {one_line(HOSTILE)}"

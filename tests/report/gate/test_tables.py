@@ -28,7 +28,7 @@ from tests.report.snapshots import printed
 
 
 def test_worse_counters_come_first_then_by_growth_and_accepted_ones_last() -> None:
-    found = [
+    changes = [
         counter(100, 50, counter="better", is_worse=False),
         counter(1, 9, counter="accepted", accepted=ACCEPTED),
         counter(100, 900, counter="differs", is_worse=None),
@@ -37,14 +37,14 @@ def test_worse_counters_come_first_then_by_growth_and_accepted_ones_last() -> No
         counter(0, 3, counter="from none"),
         counter(10, 11, counter="ten percent"),
     ]
-    assert [change.counter for change in worst_first(found)] == (
+    assert [change.counter for change in worst_first(changes)] == (
         ["new", "from none", "ten percent", "one percent", "differs", "better", "accepted"]
     )
 
 
 def test_the_slowest_of_a_verdict_comes_first() -> None:
     times = [time("a", "undecided"), time("b", "slower", ratio=ratio(1.1)), time("c", "slower", ratio=ratio(1.3))]
-    assert [found.benchmark for found in slowest_first(times)] == ["c", "b", "a"]
+    assert [row.benchmark for row in slowest_first(times)] == ["c", "b", "a"]
 
 
 def test_rows_that_are_left_out_are_counted() -> None:
@@ -113,8 +113,8 @@ SHRUNK = CAUSE.model_copy(update={"lines": (7,), "head": 0})
     ],
 )
 def test_counters_are_grouped_by_the_line_of_code_and_then_by_direction(blames, changes, lines):
-    found = judgement(*blames)
-    groups = counter_groups(found.model_copy(update={"counters": (*found.counters, *changes)}))
+    gate = judgement(*blames)
+    groups = counter_groups(gate.model_copy(update={"counters": (*gate.counters, *changes)}))
     assert [group.line for group in groups] == lines
     cases = "case; two" if len(blames) == 3 else "c0; c1; c2; c3; and 2 more"
     code = ["aten.clone: x.clone()"] if blames else []
@@ -132,9 +132,9 @@ def test_counters_are_grouped_by_the_line_of_code_and_then_by_direction(blames, 
 )
 def test_benchmarks_that_did_not_move_are_one_line(passing, moving, line):
     times = [time(name, ratio=ratio(0.99 + 0.01 * place)) for place, name in enumerate(passing)]
-    found = judged("slower", times=(*times, *(time(name, "slower") for name in moving)))
-    assert list(others(found)) == [line]
-    assert [each.benchmark for each in moved(found)] == list(moving)
+    gate = judged("slower", times=(*times, *(time(name, "slower") for name in moving)))
+    assert list(others(gate)) == [line]
+    assert [row.benchmark for row in moved(gate)] == list(moving)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ def test_benchmarks_that_did_not_move_are_one_line(passing, moving, line):
     ],
 )
 def test_a_row_names_the_quantity_that_decided(quantity, cell, line):
-    found = time("a", "slower", **{"quantity": quantity, {"median": "ratio"}.get(quantity, quantity): ratio(1.3)})
-    columns = {column.header: column.cell(found) for column in times_table([found]).columns}
+    row = time("a", "slower", **{"quantity": quantity, {"median": "ratio"}.get(quantity, quantity): ratio(1.3)})
+    columns = {column.header: column.cell(row) for column in times_table([row]).columns}
     assert (columns["change"], columns["head / base"]) == (cell, "1.300 [1.290, 1.310]")
-    assert list(reasons(judged("slower", times=(found,)))) == line
+    assert list(reasons(judged("slower", times=(row,)))) == line
 
 
 def test_undecided_benchmarks_with_one_reason_are_one_line():
@@ -157,15 +157,15 @@ def test_undecided_benchmarks_with_one_reason_are_one_line():
     assert list(reasons(judged("undecided", times=times))) == ["a, b: undecided: why undecided", "c: undecided: x"]
 
 
-def shown(found):
-    return printed(gate_text(found), 200)
+def shown(gate):
+    return printed(gate_text(gate), 200)
 
 
 def test_hostile_code_is_escaped_in_every_form():
     evil = CAUSE.model_copy(update=dict.fromkeys(("what", "function", "file", "text"), HOSTILE))
-    found = judgement(blame(HOSTILE, HOSTILE, evil))
-    assert "\x07" not in shown(found)
-    assert not re.search(r"^\s*::|##\[", shown(found), re.MULTILINE)
-    assert "<script>" not in gate_markdown(found)
-    assert "@octocat" not in gate_markdown(found)
-    ET.fromstring(gate_junit(found))
+    hostile = judgement(blame(HOSTILE, HOSTILE, evil))
+    assert "\x07" not in shown(hostile)
+    assert not re.search(r"^\s*::|##\[", shown(hostile), re.MULTILINE)
+    assert "<script>" not in gate_markdown(hostile)
+    assert "@octocat" not in gate_markdown(hostile)
+    ET.fromstring(gate_junit(hostile))

@@ -14,12 +14,8 @@ from tests.report import snapshots
 from tests.report.gate.making_gate import EVIL, counter, judged, time, unmeasured
 
 
-def printed(found: Judgement, width: int = 80) -> str:
-    return snapshots.printed(gate_text(found), width)
-
-
-def in_words(text: str) -> str:
-    return " ".join(text.split())
+def printed(judgement: Judgement, width: int = 80) -> str:
+    return snapshots.printed(gate_text(judgement), width)
 
 
 def cells(text: str, name: str) -> list[list[str]]:
@@ -78,5 +74,6 @@ def test_a_node_id_can_be_copied() -> None:
 
 
 def test_the_default_benchmarks_fit_into_80_columns() -> None:
-    times = tuple(time(each.name, "slower", cores="0-1") for each in DEFAULT_BENCHMARKS)
-    assert [len(cells(printed(judged(times=times)), each.name)) for each in DEFAULT_BENCHMARKS] == [2] * len(times)
+    names = [benchmark.name for benchmark in DEFAULT_BENCHMARKS]
+    text = printed(judged(times=tuple(time(name, "slower", cores="0-1") for name in names)))
+    assert [len(cells(text, name)) for name in names] == [2] * len(names)

@@ -32,10 +32,10 @@ def test_growth_always_has_its_sign_and_no_zero_is_negative() -> None:
 
 
 def test_one_line_has_printable_characters_only() -> None:
-    found = one_line(HOSTILE)
-    assert found.isprintable()
+    line = one_line(HOSTILE)
+    assert line.isprintable()
     assert "\x1b" in HOSTILE
-    assert found.endswith("~~t~~ \\ $m$ ::error::f # h [31m 31m g h i")
+    assert line.endswith("~~t~~ \\ $m$ ::error::f # h [31m 31m g h i")
 
 
 @pytest.mark.parametrize(

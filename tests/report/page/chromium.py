@@ -114,15 +114,15 @@ class Chromium:
         self._note(message.get("method"), message.get("params", {}))
         return message
 
-    def _note(self, method: str | None, found: dict[str, Any]) -> None:
+    def _note(self, method: str | None, event: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
-            self.requests.append(found["request"]["url"])
+            self.requests.append(event["request"]["url"])
         elif method == "Log.entryAdded":
-            self.messages.append(f"{found['entry']['level']}: {found['entry']['text']}")
-        elif method == "Runtime.consoleAPICalled" and found["type"] in ("error", "warning", "assert"):
-            self.messages.append(f"{found['type']}: {[each.get('value') for each in found['args']]}")
+            self.messages.append(f"{event['entry']['level']}: {event['entry']['text']}")
+        elif method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
+            self.messages.append(f"{event['type']}: {[argument.get('value') for argument in event['args']]}")
         elif method == "Runtime.exceptionThrown":
-            self.messages.append(f"exception: {found['exceptionDetails']['text']}")
+            self.messages.append(f"exception: {event['exceptionDetails']['text']}")
 
 
 @contextmanager

@@ -16,8 +16,8 @@ AXE = Package(
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser_tab:
+        yield browser_tab
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def serious_faults(tab, axe):
     """Return the faults that axe-core calls serious or critical."""
     tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     tab.run(f"{axe}; 0")
-    found = tab.run(
+    faults = tab.run(
         "axe.run().then((result) => result.violations.map((each) => [each.impact, each.id, each.nodes.length,"
         " each.nodes[0].html.slice(0, 200)]))"
     )
-    return [each for each in found if each[0] in ("serious", "critical")]
+    return [fault for fault in faults if fault[0] in ("serious", "critical")]

@@ -20,7 +20,7 @@ def commit_records(
     commits: Sequence[int] = range(20), variants: Sequence[str] = ("naive", "floor", "tuned", "ddp"), rounds: int = 4
 ) -> list[Record]:
     """Return a record a day and commit. From commit 12 on tuned takes 1.3 times as long, and ddp 0.7 times."""
-    random, found = Random(2), []
+    random, records = Random(2), []
     for number in commits:
         clock = count()
         environment = LANES.model_copy(update={"commit": commit(number), "dirty": False})
@@ -33,5 +33,5 @@ def commit_records(
                 factor = {"tuned": SLOWER, "ddp": FASTER}.get(str(case.variant), 1.0) if number >= PLANTED else 1.0
                 samples_s = tuple(factor * sample_s for sample_s in record.samples_s)
                 own = {"run": f"run {number}", "started_at": began, "samples_s": samples_s}
-                found.append(record.model_copy(update=own))
-    return found
+                records.append(record.model_copy(update=own))
+    return records

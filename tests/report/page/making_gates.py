@@ -24,15 +24,15 @@ def gate_lines(gates: int = 20, environment: Environment = LANES, seed: int = 3)
 def hostile_gate_lines() -> list[HistoryLine]:
     """Return gates whose texts are hostile wherever a line of the history may have any text."""
     environment = LANES.model_copy(update={"hostname": HOSTILE[0] + HOSTILE[3], "cpu_model": HOSTILE[1]})
-    found = []
-    for each in gate_lines(environment=environment):
+    lines = []
+    for gate in gate_lines(environment=environment):
         names = {"wide": HOSTILE[0] + HOSTILE[2], "deep": HOSTILE[6] + HOSTILE[5]}
         own = tuple(
-            times.model_copy(update={"name": names[times.name], "case": HOSTILE[1]}) for times in each.benchmarks
+            times.model_copy(update={"name": names[times.name], "case": HOSTILE[1]}) for times in gate.benchmarks
         )
-        commits = {"base_commit": HOSTILE[1] + each.base_commit, "head_commit": HOSTILE[2] + str(each.head_commit)}
-        found.append(each.model_copy(update={"benchmarks": own, **commits}))
-    return [*found, found[-1].model_copy(update={"head_commit": HOSTILE[0], "base_commit": ""})]
+        commits = {"base_commit": HOSTILE[1] + gate.base_commit, "head_commit": HOSTILE[2] + str(gate.head_commit)}
+        lines.append(gate.model_copy(update={"benchmarks": own, **commits}))
+    return [*lines, lines[-1].model_copy(update={"head_commit": HOSTILE[0], "base_commit": ""})]
 
 
 def _gate(number: int, environment: Environment, random: Random) -> HistoryLine:

@@ -55,7 +55,7 @@ def gpu_records(
     for batch, devices in product(batches, counts):
         variants = ["torch_dp", "tuned", "ddp", *(ABLATIONS if devices == max(counts) else ())]
         cases += [made_case(variant, f"cuda*{devices}", batch) for variant in variants]
-    return [_record(each, number, GPUS, random, next(clock)) for number in range(rounds) for each in cases]
+    return [_record(case, number, GPUS, random, next(clock)) for number in range(rounds) for case in cases]
 
 
 def lane_records(rounds: int = 5, lanes: Sequence[int] = (2,), workload: str = "mlp/small") -> list[Record]:
@@ -65,7 +65,7 @@ def lane_records(rounds: int = 5, lanes: Sequence[int] = (2,), workload: str = "
     cases += [
         made_case(variant, f"cpu*{n}", 64, workload) for n in lanes for variant in ("naive", "floor", "tuned", "ddp")
     ]
-    return [_record(each, number, LANES, random, next(clock)) for number in range(rounds) for each in cases]
+    return [_record(case, number, LANES, random, next(clock)) for number in range(rounds) for case in cases]
 
 
 def made_case(variant: str, devices: str, batch: int, workload: str = "convnet/small") -> Case:
@@ -121,7 +121,7 @@ def _step(case: Case) -> tuple[float, dict[str, float]]:
 
 
 def _metrics(case: Case, parts: dict[str, float], random: Random) -> Metrics:
-    gpus = [each for each in dict.fromkeys(case.devices) if each.startswith("cuda")]
+    gpus = [gpu for gpu in dict.fromkeys(case.devices) if gpu.startswith("cuda")]
     whole = ("forward", "backward", "optimiser")
     own = {
         name: value if name in whole or str(case.variant) not in ("single", "ddp") else "the variant has no such method"
@@ -133,9 +133,9 @@ def _metrics(case: Case, parts: dict[str, float], random: Random) -> Metrics:
         stopped_by="interval",
         phases_s=dict(own),
         peak_rss_bytes=(900 << 20) * (len(case.devices) if str(case.variant) == "ddp" else 1),
-        peak_device_bytes={each: Reading(value=float((400 + 2 * case.batch) << 20)) for each in gpus} or None,
-        peak_reserved_bytes={each: Reading(value=float((600 + 2 * case.batch) << 20)) for each in gpus} or None,
-        telemetry={each: _telemetry(place, random) for place, each in enumerate(gpus)} or None,
+        peak_device_bytes={gpu: Reading(value=float((400 + 2 * case.batch) << 20)) for gpu in gpus} or None,
+        peak_reserved_bytes={gpu: Reading(value=float((600 + 2 * case.batch) << 20)) for gpu in gpus} or None,
+        telemetry={gpu: _telemetry(place, random) for place, gpu in enumerate(gpus)} or None,
     )
 
 
@@ -174,7 +174,7 @@ def hostile_records() -> list[Record]:
         }
     )
     fine = lane_records(rounds=2, workload=HOSTILE[0] + HOSTILE[1])
-    records = [each.model_copy(update={"environment": environment, "run": HOSTILE[0]}) for each in fine]
+    records = [record.model_copy(update={"environment": environment, "run": HOSTILE[0]}) for record in fine]
     cpu = {HOSTILE[0]: Reading(value=1e9), HOSTILE[3]: Reading(value=2e9)}
     phases = {**(records[-1].metrics.phases_s or {}), HOSTILE[0]: 0.1, HOSTILE[6]: HOSTILE[1]}
     metrics = records[-1].metrics.model_copy(update={"peak_device_bytes": cpu, "phases_s": phases})

@@ -53,8 +53,8 @@ def made(records=(), **fields):
 
 def test_the_policy_allows_the_pages_own_scripts_and_nothing_else():
     page = made(lane_records())
-    found = Outline(page)
-    policy = next(tag["content"] for name, tag in found.tags if tag.get("http-equiv") == "Content-Security-Policy")
+    outline = Outline(page)
+    policy = next(tag["content"] for name, tag in outline.tags if tag.get("http-equiv") == "Content-Security-Policy")
     allowed = dict(part.split(" ", 1) for part in policy.split("; "))
     own = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert allowed["default-src"] == allowed["base-uri"] == allowed["form-action"] == "'none'"
@@ -96,7 +96,7 @@ def test_no_records_say_what_to_do():
 
 
 def test_cases_with_too_few_samples_are_named_and_marked():
-    few = [each.model_copy(update={"samples_s": each.samples_s[:8]}) for each in lane_records(rounds=2)]
+    few = [record.model_copy(update={"samples_s": record.samples_s[:8]}) for record in lane_records(rounds=2)]
     text = made([*lane_records(rounds=2, workload="mlp/tiny"), *few])
     assert "5 cases have too few samples to be ranked; the table at the end marks them." in text
     assert text.count('"ok, few samples"') == 5
@@ -107,9 +107,9 @@ def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     newer = lines[0].replace(b'"schema":5', b'"schema":99')
     path = tmp_path / "records.jsonl"
     path.write_bytes(b"".join([*lines, b"{torn\n", newer, lines[1][:40]]))
-    found = read_inputs([path])
-    assert len(found.records) == len(lines)
-    text = html(page_of(found))
+    inputs = read_inputs([path])
+    assert len(inputs.records) == len(lines)
+    text = html(page_of(inputs))
     assert f"{path}: line {len(lines) + 1} is not JSON" in text
     assert "2 bad lines were left out" in text
     assert "a torn record of 40 bytes at the end was dropped" in text

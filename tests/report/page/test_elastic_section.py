@@ -32,20 +32,20 @@ def test_the_parts_on_the_page_and_in_json_add_up_to_the_outage():
 def test_files_of_sweeps_and_of_elastic_runs_make_one_page(tmp_path):
     (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())) + b'{"scheme": "torn')
     (tmp_path / "r.jsonl").write_bytes(b"".join(map(to_line, lane_records(rounds=2))))
-    found = read_inputs([tmp_path / "e.jsonl", tmp_path / "r.jsonl"])
-    assert (len(found.elastic), len(found.records)) == (2, len(lane_records(rounds=2)))
-    (left_out,) = found.left_out
+    inputs = read_inputs([tmp_path / "e.jsonl", tmp_path / "r.jsonl"])
+    assert (len(inputs.elastic), len(inputs.records)) == (2, len(lane_records(rounds=2)))
+    (left_out,) = inputs.left_out
     assert "line 3" in left_out
     assert left_out.endswith("it was left out")
-    page = page_of(found)
+    page = page_of(inputs)
     assert [section.id for section in page.sections] == ["elastic"]
     assert "mlp/tiny" in page.title
 
 
 def test_hostile_texts_of_elastic_records_are_escaped():
     records = [
-        each.model_copy(update={"run": HOSTILE[0], "reason": HOSTILE[1] + HOSTILE[2] + HOSTILE[3]})
-        for each in made_records(workload=HOSTILE[0] + HOSTILE[1])
+        record.model_copy(update={"run": HOSTILE[0], "reason": HOSTILE[1] + HOSTILE[2] + HOSTILE[3]})
+        for record in made_records(workload=HOSTILE[0] + HOSTILE[1])
     ]
     text = html(page_of(PageInputs(elastic=records)))
     assert text.count("<script") == html(page_of(PageInputs(elastic=made_records()))).count("<script")

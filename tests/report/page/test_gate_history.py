@@ -37,8 +37,8 @@ def short(number):
     return commit(number)[:10]
 
 
-def moved(found: HistoryLine, day: int) -> HistoryLine:
-    return found.model_copy(update={"started_at": f"2026-10-{day:02}T12:00:00Z"})
+def moved(gate: HistoryLine, day: int) -> HistoryLine:
+    return gate.model_copy(update={"started_at": f"2026-10-{day:02}T12:00:00Z"})
 
 
 def test_both_sides_are_over_the_first_base_and_a_slower_gate_is_marked_at_head():
@@ -60,25 +60,25 @@ def test_the_benchmark_that_changed_most_is_shown_first():
 
 
 def test_one_benchmark_offers_no_choice_and_is_named():
-    lines = [each.model_copy(update={"benchmarks": each.benchmarks[:1]}) for each in LINES]
+    lines = [gate.model_copy(update={"benchmarks": gate.benchmarks[:1]}) for gate in LINES]
     assert panel_of(lines).title == "Step time of wide by gate: base and head"
     assert panel_of(LINES).title == "Step time by gate: base and head"
 
 
 def test_versions_of_one_host_are_told_apart():
     newer = LANES.model_copy(update={"torch": "2.14.0"})
-    titles = [each.title for each in sections([*LINES[:3], *gate_lines(3, newer)])]
+    titles = [section.title for section in sections([*LINES[:3], *gate_lines(3, newer)])]
     assert [title.rpartition(", ")[2] for title in titles] == ["torch 2.13.0+cpu?", "torch 2.14.0?"]
 
 
 def test_gates_are_in_the_order_of_time_and_a_line_counts_once():
     places = [row["place"] for row in rows_of([*LINES[::-1], *LINES[:5]], "wide") if row["series"] == "head"]
-    assert places == [each.head_commit[:10] for each in LINES]
+    assert places == [gate.head_commit[:10] for gate in LINES]
 
 
 def test_a_working_tree_and_a_commit_that_was_judged_twice_have_names_of_their_own():
     lines = [line("a" * 40, head, times("wide", 1, 1)) for head in (None, "b" * 40, "b" * 40, None)]
-    lines = [moved(each, day) for day, each in enumerate(lines, start=1)]
+    lines = [moved(gate, day) for day, gate in enumerate(lines, start=1)]
     assert [row["place"] for row in rows_of(lines, "wide")[::2]] == [
         *("worktree", "b" * 10),
         *(f"{'b' * 10} (2)", "worktree (2)"),
@@ -107,15 +107,15 @@ def test_the_newest_300_gates_are_drawn():
 
 def test_more_benchmarks_than_have_room_are_counted():
     many = [
-        each.model_copy(update={"benchmarks": tuple(times(f"b{place}", 1, 1) for place in range(700))})
-        for each in LINES[:10]
+        gate.model_copy(update={"benchmarks": tuple(times(f"b{place}", 1, 1) for place in range(700))})
+        for gate in LINES[:10]
     ]
     assert "Left out, without room or without a newer gate: 100 of 700 choices." in panel_of(many).text
 
 
 def test_more_machines_than_have_room_are_counted():
     machines = [LANES.model_copy(update={"hostname": f"host {place}"}) for place in range(8)]
-    page = page_of(PageInputs(gates=[each for host in machines for each in gate_lines(2, host)]))
+    page = page_of(PageInputs(gates=[gate for host in machines for gate in gate_lines(2, host)]))
     assert len(page.sections) == 6
     assert page.notes == ["The gate's history is shown of 6 of 8 machines."]
 
@@ -140,17 +140,17 @@ HISTORY = b"".join(map(to_line, LINES))
 def test_a_history_is_known_by_its_lines_and_stands_beside_records(tmp_path):
     records = lane_records(rounds=2)
     files = [written(tmp_path, HISTORY), written(tmp_path, b"".join(map(to_record_line, records)), "history.jsonl")]
-    found = read_inputs(files)
-    assert (list(found.gates), len(found.records), found.left_out) == (LINES, len(records), [])
-    page = page_of(found)
+    inputs = read_inputs(files)
+    assert (list(inputs.gates), len(inputs.records), inputs.left_out) == (LINES, len(records), [])
+    page = page_of(inputs)
     assert len(page.machines) == 1
-    assert [each.id for each in page.sections] == ["gate0"]
+    assert [section.id for section in page.sections] == ["gate0"]
 
 
 def test_a_record_with_the_words_of_a_gate_stays_a_record(tmp_path):
-    records = [each.model_copy(update={"run": '"base_commit":'}) for each in lane_records(rounds=2)]
-    found = read_inputs([written(tmp_path, b"".join(map(to_record_line, records)))])
-    assert (len(found.records), len(found.gates)) == (len(records), 0)
+    records = [record.model_copy(update={"run": '"base_commit":'}) for record in lane_records(rounds=2)]
+    inputs = read_inputs([written(tmp_path, b"".join(map(to_record_line, records)))])
+    assert (len(inputs.records), len(inputs.gates)) == (len(records), 0)
 
 
 @pytest.mark.parametrize(
@@ -165,16 +165,16 @@ def test_a_record_with_the_words_of_a_gate_stays_a_record(tmp_path):
 )
 @pytest.mark.parametrize("place", [0, 3])
 def test_a_bad_line_is_left_out_and_named(tmp_path, bad, reason, place):
-    rest = [to_line(each) for each in LINES[1:6]]
+    rest = [to_line(gate) for gate in LINES[1:6]]
     path = written(tmp_path, b"".join([*rest[:place], bad, bad, *rest[place:]]))
-    found = read_inputs([path])
-    assert list(found.gates) == LINES[1:6]
-    (note,) = found.left_out
+    inputs = read_inputs([path])
+    assert list(inputs.gates) == LINES[1:6]
+    (note,) = inputs.left_out
     assert note.startswith(f"{path}: line {place + 1} ")
     assert reason in note
     assert note.endswith("; 2 bad lines were left out")
     assert note.isprintable()
-    assert note in unescape(html(page_of(found)))
+    assert note in unescape(html(page_of(inputs)))
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_a_bad_line_is_left_out_and_named(tmp_path, bad, reason, place):
     ],
 )
 def test_an_empty_or_torn_history_is_no_error(tmp_path, content, gates, notes):
-    found = read_inputs([written(tmp_path, content)])
-    assert len(found.gates) == gates
-    assert len(found.left_out) == len(notes)
-    assert all(note in said for note, said in zip(notes, found.left_out, strict=True))
-    assert ("There are no records." in html(page_of(found))) is (gates == 0)
+    inputs = read_inputs([written(tmp_path, content)])
+    assert len(inputs.gates) == gates
+    assert len(inputs.left_out) == len(notes)
+    assert all(note in said for note, said in zip(notes, inputs.left_out, strict=True))
+    assert ("There are no records." in html(page_of(inputs))) is (gates == 0)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -17,18 +17,14 @@ RECORDS = commit_records()
 NAMES = [commit(number)[:10] for number in range(20)]
 
 
-def history_of(records, dates=None, *, with_days=False):
-    (found,) = histories(by_machine(records), dates or {}, with_days=with_days).values()
-    return found
-
-
 def names_of(records, dates=None):
-    return list(history_of(records, dates).times)
+    (history,) = histories(by_machine(records), dates or {}, with_days=False).values()
+    return list(history.times)
 
 
 def section(records=RECORDS, **fields):
     (machine,) = page_of(PageInputs(records, **fields)).machines
-    return next((each for each in machine.sections if each.id == "m0-history"), None)
+    return next((part for part in machine.sections if part.id == "m0-history"), None)
 
 
 def test_commits_are_in_the_order_of_their_first_records():
@@ -42,9 +38,9 @@ def test_commits_are_in_the_order_of_their_dates_if_all_are_known():
     assert names_of(RECORDS, dates) == NAMES
 
 
-def lines_of(found):
+def lines_of(history):
     """Return each line's ratios of the panel of a section, by variant."""
-    (rows,) = found.panels[-1].rows.values()
+    (rows,) = history.panels[-1].rows.values()
     return {name: [row["ratio"] for row in rows if row["series"] == name] for name in {row["series"] for row in rows}}
 
 
@@ -56,9 +52,9 @@ def test_each_line_begins_at_one_and_steps_where_the_change_was_planted():
 
 
 def test_sure_changes_from_the_oldest_to_the_newest_come_first_the_largest_before_others():
-    found = section()
-    assert found.answers[0].startswith(f"From {NAMES[0]} to {NAMES[-1]}: of 5 cases, 1 surely slower (by up to +")
-    rows = found.panels[0].rows[""]
+    history = section()
+    assert history.answers[0].startswith(f"From {NAMES[0]} to {NAMES[-1]}: of 5 cases, 1 surely slower (by up to +")
+    rows = history.panels[0].rows[""]
     assert [(row["variant"], row["verdict"]) for row in rows[:3]] == [
         *(("ddp", "faster"), ("tuned", "slower"), ("naive", "not decided")),
     ]
@@ -75,21 +71,21 @@ def test_the_order_of_the_commits_turns_the_ratios():
 
 
 def test_one_round_is_no_sure_change():
-    found = section(commit_records([2, 15], rounds=1))
-    assert {row["verdict"] for row in found.panels[0].rows[""]} == {"not decided"}
+    history = section(commit_records([2, 15], rounds=1))
+    assert {row["verdict"] for row in history.panels[0].rows[""]} == {"not decided"}
 
 
 def test_a_case_that_failed_in_the_newest_commit_is_counted_and_named_with_its_reason():
     failed = {"outcome": Outcome.OUT_OF_MEMORY, "reason": "too large", "samples_s": (), "metrics": None}
     records = [
-        each.model_copy(update=failed)
-        if each.environment.commit == commit(15) and each.case.variant == "tuned"
-        else each
-        for each in commit_records([2, 15])
+        record.model_copy(update=failed)
+        if record.environment.commit == commit(15) and record.case.variant == "tuned"
+        else record
+        for record in commit_records([2, 15])
     ]
     assert section(records).answers[0].endswith(" 1 case without times at one of them.")
     (machine,) = page_of(PageInputs(records)).machines
-    (outcomes,) = (panel for each in machine.sections for panel in each.panels if panel.id == "outcomes")
+    (outcomes,) = (panel for shown in machine.sections for panel in shown.panels if panel.id == "outcomes")
     assert [(row["variant"], row["outcome"]) for row in outcomes.rows[""]] == [("tuned", "out of memory")]
 
 
@@ -123,14 +119,14 @@ def later(records, days):
 def test_days_of_one_commit_are_lines_only_on_request():
     records = [record for day in range(7) for record in later(lane_records(rounds=2), day)]
     assert section(records) is None
-    found = section(records, with_days=True)
-    assert found.title == "What changed over 7 days?"
-    (rows,) = found.panels[-1].rows.values()
+    history = section(records, with_days=True)
+    assert history.title == "What changed over 7 days?"
+    (rows,) = history.panels[-1].rows.values()
     assert {row["place"] for row in rows} == {f"2026-11-{20 + day}" for day in range(7)}
     assert {row["rounds"] for row in rows} == {2}
     machines = by_machine(records)
     assert newest(machines, histories(machines, {}, with_days=True)) == machines
-    assert found.answers[0].startswith("From 2026-11-20 to 2026-11-26: ")
+    assert history.answers[0].startswith("From 2026-11-20 to 2026-11-26: ")
 
 
 def test_one_commit_and_one_day_are_no_history():
@@ -157,10 +153,10 @@ def test_too_many_rows_leave_settings_out_and_the_text_counts_them(monkeypatch):
 
 def test_a_record_that_is_read_twice_counts_once():
     records = commit_records([2, 15])
-    assert section([*records, *(each.model_copy() for each in records)]).panels == section(records).panels
+    assert section([*records, *(record.model_copy() for record in records)]).panels == section(records).panels
 
 
 def test_a_case_with_a_wrong_result_has_no_times():
     wrong = {"outcome": Outcome.WRONG_RESULT, "reason": "other gradients", "samples_s": (), "metrics": None}
-    first, *rest = [each for each in commit_records([2, 15]) if each.case.variant == "tuned"]
+    first, *rest = [record for record in commit_records([2, 15]) if record.case.variant == "tuned"]
     assert section([first.model_copy(update=wrong), *rest]) is None

@@ -46,14 +46,14 @@ def hostile_commits():
         "os": HOSTILE[6],
     }
     return [
-        each.model_copy(
+        record.model_copy(
             update={
-                "environment": each.environment.model_copy(update=environment),
-                "case": made_case(str(each.case.variant), "+".join(each.case.devices), 64, HOSTILE[0] + HOSTILE[6]),
+                "environment": record.environment.model_copy(update=environment),
+                "case": made_case(str(record.case.variant), "+".join(record.case.devices), 64, HOSTILE[0] + HOSTILE[6]),
                 "run": HOSTILE[4],
             }
         )
-        for each in commit_records()
+        for record in commit_records()
     ]
 
 
@@ -63,12 +63,13 @@ def pages(tmp_path_factory):
     records = [*gpu_records(), failed_record("naive", "CUDA out of memory")]
     write_page(page_of(PageInputs(records, projections=parse_projections(PROJECTIONS))), folder / "page.html")
     hostile = [
-        each.model_copy(update={"run": HOSTILE[0], "reason": HOSTILE[1]}) for each in made_records(workload=HOSTILE[0])
+        record.model_copy(update={"run": HOSTILE[0], "reason": HOSTILE[1]})
+        for record in made_records(workload=HOSTILE[0])
     ]
     write_page(page_of(PageInputs(hostile_records(), elastic=hostile)), folder / "hostile.html")
     write_page(page_of(PageInputs(elastic=made_records())), folder / "elastic.html")
     with_commit = LANES.model_copy(update={"commit": "0123456789" * 4})
-    of_commit = [each.model_copy(update={"environment": with_commit}) for each in lane_records(rounds=1)]
+    of_commit = [record.model_copy(update={"environment": with_commit}) for record in lane_records(rounds=1)]
     write_page(page_of(PageInputs(of_commit)), folder / "commit.html")
     history = PageInputs(commit_records())
     write_page(page_of(history), folder / "history.html")
@@ -184,11 +185,11 @@ def column(tab, header):
 def test_the_table_is_sorted_by_its_headers(page):
     place = place_of(page, "ms a step")
     page.run(f"document.querySelectorAll('#raw th button')[{place}].click()")
-    values = [float(each.replace(",", "")) for each in column(page, "ms a step") if each != "-"]
+    values = [float(cell.replace(",", "")) for cell in column(page, "ms a step") if cell != "-"]
     assert values == sorted(values)
     assert column(page, "ms a step")[-1] == "-"
     page.run(f"document.querySelectorAll('#raw th button')[{place}].click()")
-    assert [float(each.replace(",", "")) for each in column(page, "ms a step") if each != "-"] == values[::-1]
+    assert [float(cell.replace(",", "")) for cell in column(page, "ms a step") if cell != "-"] == values[::-1]
     assert page.run(f"document.querySelectorAll('#raw th')[{place}].getAttribute('aria-sort')") == "descending"
     assert page.run(f"document.activeElement === document.querySelectorAll('#raw th button')[{place}]")
 
@@ -290,9 +291,9 @@ def contrasts(tab):
 @pytest.mark.parametrize("dark", [False, True])
 def test_texts_of_charts_are_readable_in_light_and_dark(page, dark):
     page.media(dark=dark)
-    found = contrasts(page)
-    assert len(found) > 50
-    assert min(found) >= 4.5
+    ratios = contrasts(page)
+    assert len(ratios) > 50
+    assert min(ratios) >= 4.5
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, background[4:-1].split(","))) < 200) == dark
 

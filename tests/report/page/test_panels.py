@@ -67,7 +67,7 @@ def test_the_reference_is_at_one_however_small_the_other_ratios_are():
 
 def test_the_text_says_of_a_cut_only_where_there_is_one():
     sentence = "A dot with ▸ is beyond the chart."
-    slow = [each.model_copy(update={"samples_s": [99.0] * len(each.samples_s)}) for each in lane_records()]
+    slow = [record.model_copy(update={"samples_s": [99.0] * len(record.samples_s)}) for record in lane_records()]
     mixed = [b if str(a.case.variant) == "ddp" else a for a, b in zip(lane_records(), slow, strict=True)]
     (machine,) = by_machine(mixed)
     assert sentence in ratios(machine).text
@@ -75,7 +75,7 @@ def test_the_text_says_of_a_cut_only_where_there_is_one():
 
 
 def test_one_scheme_is_compared_with_no_other():
-    records = [each for each in lane_records() if str(each.case.variant) == "tuned"]
+    records = [record for record in lane_records() if str(record.case.variant) == "tuned"]
     (machine,) = by_machine(records)
     assert ratios_to_fastest(machine) is None
 
@@ -101,10 +101,10 @@ def test_phases_add_up_and_a_variant_without_parts_has_whole_phases():
 def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
     records = lane_records()
     slow = [
-        each.model_copy(update={"metrics": each.metrics.model_copy(update={"phases_s": {"forward": 9.0}})})
-        if str(each.case.variant) == "naive"
-        else each
-        for each in records
+        record.model_copy(update={"metrics": record.metrics.model_copy(update={"phases_s": {"forward": 9.0}})})
+        if str(record.case.variant) == "naive"
+        else record
+        for record in records
     ]
     (machine,) = by_machine(slow)
     panel = phases(machine)
@@ -169,8 +169,8 @@ def test_unlike_environments_are_parts_of_their_own():
 
 def test_machines_of_one_host_have_their_versions_in_the_table_too():
     newer = [
-        each.model_copy(update={"environment": each.environment.model_copy(update={"torch": "3.0"})})
-        for each in lane_records(rounds=1)
+        record.model_copy(update={"environment": record.environment.model_copy(update={"torch": "3.0"})})
+        for record in lane_records(rounds=1)
     ]
     table = raw_table(by_machine([*lane_records(rounds=1), *newer]))
     assert {row[0] for row in table.rows} == {"laptop: a CPU, torch 2.13.0+cpu", "laptop: a CPU, torch 3.0"}

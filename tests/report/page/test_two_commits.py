@@ -15,24 +15,24 @@ RECORDS = commit_records([2, 7, 15])
 def changed(records, of, **fields):
     """Return the records with other fields in the environment of one commit."""
     return [
-        each.model_copy(update={"environment": each.environment.model_copy(update=fields)})
-        if each.environment.commit == of
-        else each
-        for each in records
+        record.model_copy(update={"environment": record.environment.model_copy(update=fields)})
+        if record.environment.commit == of
+        else record
+        for record in records
     ]
 
 
 @pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW[:6].upper(), OLD[:7])])
 def test_two_commits_are_a_history_in_the_order_of_the_words(before, after):
     (machine,) = page_of(of_two_commits(PageInputs(RECORDS), before, after)).machines
-    names = [{OLD[:6]: OLD, NEW[:6]: NEW}[each.lower()[:6]][:10] for each in (before, after)]
+    names = [{OLD[:6]: OLD, NEW[:6]: NEW}[word.lower()[:6]][:10] for word in (before, after)]
     assert machine.sections[0].answers[0].startswith(f"From {names[0]} to {names[1]}: of 5 cases, ")
 
 
 def test_only_machines_with_both_commits_have_a_history():
     other = changed(commit_records([15], rounds=3), NEW, hostname="other")
     machines = page_of(of_two_commits(PageInputs([*RECORDS, *other]), OLD, NEW)).machines
-    assert [(each.name.split(":")[0], each.sections[0].id) for each in machines] == [
+    assert [(machine.name.split(":")[0], machine.sections[0].id) for machine in machines] == [
         *(("laptop", "m0-history"), ("other", "m1-ratios")),
     ]
     with pytest.raises(WrongInputError, match="no machine has records of both, which differ in hostname, torch;"):
@@ -40,7 +40,7 @@ def test_only_machines_with_both_commits_have_a_history():
 
 
 def test_records_of_a_changed_tree_are_of_no_commit():
-    extra = changed([each.model_copy(update={"run": "x"}) for each in commit_records([15])], NEW, dirty=True)
+    extra = changed([record.model_copy(update={"run": "x"}) for record in commit_records([15])], NEW, dirty=True)
     both = of_two_commits(PageInputs([*RECORDS, *extra]), OLD, NEW)
     assert both.records == of_two_commits(PageInputs(RECORDS), OLD, NEW).records
     with pytest.raises(WrongInputError, match="is no clean commit of the records"):

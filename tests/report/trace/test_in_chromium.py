@@ -67,7 +67,7 @@ def colour(tab, selector, what="fill"):
 
 def luminance(text):
     parts = [int(part) / 255 for part in text[4:-1].split(",")]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts]
+    linear = [channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
