@@ -340,9 +340,9 @@ def with_loss(module: nn.Module, loss: Loss) -> ModelWithLoss:
         loss = model(images, labels).mean()
         loss.backward()
 
-    For the outputs, call ``net``. A loss that is no mean over items, such as one that normalises by a count in the
-    whole batch, has another value than without the wrapper. Calling the module raises ValueError if the loss is neither
-    a scalar nor such a vector.
+    For the outputs, call ``net``. A loss that normalises by a count in the whole batch is no mean over items, so it has
+    another value than without the wrapper. Calling the module raises ValueError if the loss is neither a scalar nor
+    such a vector.
     """
     return ModelWithLoss(module, loss)
 
