@@ -4,15 +4,13 @@
     with model.accumulate():    step 2                         lane i: kept += g2
     outside                     step 3                         lane i: kept + g3 ──> along the route ──> .grad
 
-Where the forward ran decides, not where its backward runs. These gradients are reduced at once, inside too:
+These gradients are reduced at once, inside too:
 
 1. those of `torch.autograd.grad`, of ``backward(inputs=...)`` and of ``create_graph=True``,
 2. sparse ones and others that are in no flat,
 3. those of a bucket in which a parameter has a hook of either kind: torch runs it in each step, so it must find the
    step's gradient,
 4. those of bases that are no leaves, such as a wrapper inside another one's replica.
-
-Producer and consumer of a kept sum is the lane's compute stream; a new current stream waits for the old one.
 """
 
 import threading
@@ -47,7 +45,7 @@ class KeptSum:
         self._views = shaped_views(self.flat, shapes)
 
     def add(self, lane: Lane, grads: Grads) -> None:
-        """Add the gradients on the lane's compute stream, which must be current."""
+        """The lane's compute stream must be current."""
         if lane.compute != self.lane.compute:
             wait_stream(lane.compute, self.lane.compute)
             record_stream(self.flat, lane.compute)
@@ -71,7 +69,7 @@ class KeptSum:
 
 @dataclass(slots=True)
 class KeptBucket:
-    """The kept sums of one bucket, by lane number and device. `base` is lane 0 as of the last backward."""
+    """`sums` has keys of lane number and device. `base` is lane 0 as of the last backward."""
 
     parameters: tuple[Tensor, ...]
     shapes: Sequence[Shape]
@@ -80,7 +78,7 @@ class KeptBucket:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two buckets must share so that a sum of one can be added to a sum of the other."""
+        """Sums of buckets with equal keys can be added."""
         ids = tuple(map(id, self.parameters))
         return self.base.device, self.parameters[0].dtype, ids, tuple(self.shapes)
 
@@ -97,17 +95,17 @@ class KeptBucket:
 
 
 class KeptSums:
-    """All kept sums of one wrapper; hold `lock` to use `buckets`."""
+    """Hold `lock` to use `buckets`."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.buckets: dict[tuple[Any, ...], KeptBucket] = {}
         self.generation = 0
-        """The number of failed accumulations; forwards of an earlier one keep nothing more."""
+        """The number of failed accumulations; forwards of an earlier generation keep nothing more."""
         self.is_used = False
 
     def keep(self, bucket: KeptBucket, number: int, lane: Lane, grads: Grads, generation: int) -> bool:
-        """Add to the lane's sum; return False if the forward's accumulation has failed."""
+        """Return False if the forward's accumulation has failed."""
         with self.lock:
             if generation != self.generation:
                 return False
@@ -149,8 +147,7 @@ def add_to_grad(buckets: Iterable[KeptBucket]) -> None:
 class Part:
     """One forward's part in an accumulation.
 
-    Without a `generation` the forward ran outside: its backward reduces the kept sums. With `watch`, weights that it
-    has seen and that have not changed are not sent again.
+    Without a `generation` the forward ran outside: its backward reduces the kept sums.
     """
 
     def __init__(self, sums: KeptSums, generation: int | None = None, watch: ChangeWatch | None = None) -> None:
@@ -161,7 +158,7 @@ class Part:
         self._claimed: dict[tuple[Any, ...], KeptBucket] = {}
 
     def keep(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape], number: int, grads: Grads) -> bool:
-        """Keep a lane's gradients; return False if they are to be reduced at once."""
+        """Return False if the lane's gradients are to be reduced at once."""
         parameters = None if torch.is_grad_enabled() else accumulating(sum_node)
         if self._generation is None or parameters is None or not grads or any(map(has_hooks, parameters)):
             return False
@@ -197,7 +194,7 @@ class Part:
         return packages
 
     def _claimed_bucket(self, sum_node: Any, lanes: Sequence[Lane], shapes: Sequence[Shape]) -> KeptBucket | None:
-        """The bucket's kept sums, if this pass is to reduce them."""
+        """None if this pass is not to reduce the bucket's kept sums."""
         if self._generation is not None or torch.is_grad_enabled() or not (self._claimed or self.sums.buckets):
             return None
         parameters = accumulating(sum_node)
@@ -212,7 +209,7 @@ class Part:
                 self._claimed, self.sums.buckets = self.sums.buckets, {}
 
     def _reduce_all(self) -> None:
-        """Add to ``.grad`` what the pass has not reduced; the engine calls this after the pass."""
+        """The engine calls this after the pass, for the sums that the pass has not reduced."""
         with self.sums.lock:
             buckets = [*self._claimed.values(), *self.sums.buckets.values()]
             self._claimed, self.sums.buckets = {}, {}
@@ -220,7 +217,7 @@ class Part:
 
 
 def has_hooks(parameter: Tensor) -> bool:
-    """Whether the parameter has hooks on its gradient, or on AccumulateGrad."""
+    """Whether the parameter has hooks of either kind: on its gradient, or on AccumulateGrad."""
     return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
 
 
@@ -270,10 +267,9 @@ class Accumulation:
 
 
 class Context(AbstractContextManager[None]):
-    """A block whose forwards' backwards keep their gradients. An exception that leaves it drops all that is kept.
+    """A generator, interrupted between its two halves, would end the block when it is collected.
 
-    Not a generator: interrupted between its two halves, it would end the block when it is collected. An interrupt
-    right before `__exit__` leaves the block open: for CPython, the block has ended.
+    An interrupt right before `__exit__` leaves the block open: for CPython, the block has ended.
     """
 
     def __init__(self, accumulation: Accumulation) -> None:

@@ -43,7 +43,6 @@ def apply_with(
     kwargs_tup: Sequence[dict[str, Any]] | None,
     devices: Sequence[DeviceLike | None] | None,
 ) -> list[Any]:
-    """Like `parallel_apply`, but `dispatcher` calls the replicas."""
     count = len(modules)
     if not count:
         raise ValueError(f"modules is {modules!r}; at least one module is needed")

@@ -42,7 +42,7 @@ class Delivery:
 
 
 Sum = tuple[list[int], Mailbox, Tensor]
-"""A bucket's tensors that need gradients, their mailbox, and the token of their SumNode."""
+"""A bucket's tensors that need gradients, their mailbox, and their SumNode's token."""
 
 
 class Broadcaster:
@@ -83,8 +83,8 @@ class Broadcaster:
     ) -> list[Delivery]:
         """Send all tensors that `watch` does not show to be unchanged; return each lane's tensors.
 
-        The first lane's tensors share the base's memory. Without grad mode they are the base's own, as in stock. In
-        grad mode no parameter is the base's own, and tensors that require grad are no leaves.
+        Without grad mode the first lane's are the base's own, as in stock. In grad mode they share the base's memory:
+        no parameter is the base's own, and tensors that require grad are no leaves.
         """
         check_not_transformed(self._tensors)
         if torch._C._are_functorch_transforms_active():
@@ -122,8 +122,9 @@ class Broadcaster:
         connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
-        """New SumNodes for lanes that post all buckets at once, so all nodes are ready together. The engine takes them
-        by their sequence numbers: the last layers' bucket, whose gradients are there first, has the highest.
+        """New SumNodes for lanes that post all buckets at once, so all nodes are ready together.
+
+        The last layers' bucket, whose gradients are there first, has the highest sequence number.
         """
         sums: list[Sum] = []
         for number, (wanted, shapes) in enumerate(self._trained):
@@ -134,7 +135,6 @@ class Broadcaster:
         return sums
 
     def addresses(self) -> list[int]:
-        """Where the base's tensors and the lanes' copies lie."""
         return [
             *map(Tensor.data_ptr, self._tensors),
             *[address for bucket in self._buckets for address in bucket.addresses()],
@@ -161,10 +161,7 @@ class Broadcaster:
         return arrivals
 
     def await_sent(self, number: int) -> None:
-        """Let a lane's current stream wait for all buckets.
-
-        A stream's last event is behind its others, so only the last bucket of each kind is waited for.
-        """
+        """A stream's last event is behind its others, so the wait is for the last bucket of each kind only."""
         departures = {bucket.is_flat: bucket.departure for bucket in self._buckets}.values()
         for arrival in [bucket.copy_on(number).arrival for bucket in self._buckets[-1:]] if number else departures:
             if arrival is not None:

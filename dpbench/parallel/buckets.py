@@ -1,7 +1,7 @@
-"""Buckets: which tensors are sent together, and the memory that they keep between forwards.
+"""Buckets, and the memory that they keep between forwards.
 
-A replica gets ``template.data``. It shares the flat's memory and has its own version counter, so an in-place write to
-one weight does not invalidate another.
+A replica gets ``template.data``. It has its own version counter, so an in-place write to one weight does not invalidate
+another.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class FlatCopy:
     def fill(self, source: Tensor, awaited: Sequence[Any], lane: Lane) -> None:
         """Copy a flat of the same size here, on the stream above and the far stream, which must be current.
 
-        The stream above waits for the events of the source's pieces, or for one event for all of them.
+        `awaited` has an event for each of the source's pieces, or one for all.
         """
         self.prepare(len(source), lane)
         is_cut = lane.has_pieces and (lane.parent != 0 or bool(lane.children))
@@ -57,7 +57,6 @@ class FlatCopy:
             self.receive(end, start, lane, is_last=end is ends[0][-1])
 
     def prepare(self, count: int, lane: Lane) -> None:
-        """Make room for `count` elements on the far stream."""
         self.sent = None  # for the case that the copy fails
         if self._watched and self.was_written():
             self._watched = []
@@ -89,7 +88,7 @@ class FlatCopy:
             self.arrival = Arrival(lane.device, self.arrived[-1:]) if lane.far != lane.compute else None
 
     def pass_on(self, child: int, above: Stream, left: Any, lane: Lane) -> None:
-        """Note that a child has read the values at the event `left`: they are not written before."""
+        """A child has read the values at the event `left`: the far stream does not write them before."""
         self._leaving[child] = left
         if above not in self._leaves_on:
             record_stream(self.flat, above)
@@ -114,10 +113,10 @@ class FlatCopy:
             self._readers.append(lane.compute)
 
     def new_tensors(self, is_watched: bool) -> list[Tensor]:
-        """New tensors over the values.
+        """New tensors over the values. If they are watched, `was_written` reports writes to them.
 
-        If `is_watched`, `was_written` reports writes to them. Watched values may serve several forwards. Their tensors
-        share version counters, so autograd detects that one forward has written what another's graph needs.
+        Watched values may serve several forwards. Their tensors share version counters, so autograd detects that one
+        forward has written what another's graph needs.
         """
         if not is_watched:
             return [template.data for template in self._templates]
@@ -130,11 +129,7 @@ class FlatCopy:
 
 
 class StagingBuffer:
-    """Memory on the base's device in which a bucket is packed before it is sent.
-
-    Producer: the hub. Consumers: the lanes' near streams; each has read the buffer once its event in `leaving` has
-    passed.
-    """
+    """Producer: the hub. Consumers: the lanes' near streams, which have read the buffer at the events `leaving`."""
 
     def __init__(self) -> None:
         self._byte_count = 0
@@ -142,7 +137,7 @@ class StagingBuffer:
         self.leaving: list[Any] = []
 
     def reserve(self, byte_count: int) -> None:
-        """Make room for a bucket; call it for all buckets before the first is packed."""
+        """Call this for all buckets before the first is packed."""
         self._byte_count = max(self._byte_count, byte_count)
 
     def memory(self, byte_count: int, device: torch.device) -> Tensor:
@@ -157,10 +152,7 @@ class StagingBuffer:
 
 
 class Bucket:
-    """Tensors of one dtype that are sent together, and their copies on the lanes.
-
-    `indices` are those of the tensors in the tree, and `shapes` their shapes in a flat.
-    """
+    """Tensors of one dtype that are sent together. `indices` are those of the tensors in the tree."""
 
     def __init__(
         self, indices: Sequence[int], sources: Sequence[Tensor], staging: StagingBuffer, joined: set[int]
@@ -184,8 +176,7 @@ class Bucket:
     ) -> list[FlatCopy]:
         """Send the sources to lanes 1, 2, ...; return their copies there.
 
-        `order` holds these lanes' numbers, each behind its parent's. A copy that already has this signature is not sent
-        again.
+        `order` holds these lanes' numbers, each behind its parent's. A copy with this signature is not sent again.
         """
         while len(self._copies) < len(lanes) - 1:
             self._copies.append(FlatCopy(self.shapes, sources[0].dtype, self._joined))
@@ -209,10 +200,7 @@ class Bucket:
         return [copy.flat.data_ptr() for copy in self._copies]
 
     def _fill(self, outdated: Sequence[int], sources: list[Tensor], lanes: Sequence[Lane]) -> None:
-        """Fill the copies on these lanes, each behind its parent.
-
-        On route "nccl" one send serves all devices. A parent's copy is only for lanes on its device.
-        """
+        """Fill the copies on these lanes, each behind its parent. On route "nccl" one send serves all devices."""
         base = lanes[0]
         together = [number for number in outdated if lanes[number].route is Route.NCCL]
         first_hops = [number for number in outdated if lanes[number].parent == 0 and number not in together]
@@ -247,7 +235,7 @@ class Bucket:
             record_stream(packed, base.near)  # the buffer was allocated on the stream that was the caller's then
 
     def _send_to(self, number: int, source: Tensor, awaited: Sequence[Any], lanes: Sequence[Lane]) -> Any:
-        """Copy to a lane after the events `awaited`; return the event after which `source` has been read."""
+        """Return the event after which `source` has been read."""
         lane, copy = lanes[number], self._copies[number - 1]
         above = lanes[lane.parent].device
         with use_stream(above, lane.above), use_stream(lane.device, lane.far):
@@ -256,7 +244,7 @@ class Bucket:
         return left
 
     def _send_together(self, numbers: Sequence[int], packed: Tensor, packed_at: Any, lanes: Sequence[Lane]) -> Any:
-        """Send by NCCL; return the event after which `packed` has been read."""
+        """Like `_send_to`, by NCCL."""
         base, up = lanes[0], lanes[1].near
         if up != base.near:
             wait_event(up, packed_at)

@@ -13,7 +13,7 @@ import torch
 from dpbench.parallel.lanes import use_stream
 
 STREAMS = 32
-"""torch has so many streams for each device, and gives them in turns (c10/cuda/CUDAStream.cpp)."""
+"""torch gives so many streams of a device in turns (c10/cuda/CUDAStream.cpp)."""
 
 
 class RefusedError(Exception):
@@ -21,11 +21,10 @@ class RefusedError(Exception):
 
 
 class CapturePlace:
-    """The graphs of one lane. torch 2.12 and later drop a capture stream's cuBLAS workspaces with any graph captured
-    there, although other graphs have their addresses (pytorch#193402). So no other place gets the stream, and a graph
-    stays until `close`, or until nothing refers to the place. Thus the pool always has a user: torch up to 2.11 cannot
-    capture into a pool whose graphs are gone while a workspace lies in it. On Hopper a stream's workspace takes 32 MiB
-    of the pool (torch's default, ``CUBLAS_WORKSPACE_CONFIG``).
+    """torch 2.12 and later drop a capture stream's cuBLAS workspaces with any graph captured there, although other
+    graphs have their addresses (pytorch#193402). So no other place gets the stream, and a graph stays until `close`,
+    or until nothing refers to the place. Thus the pool always has a user: torch up to 2.11 cannot capture into a pool
+    whose graphs are gone while a workspace lies in it.
 
     Raises RefusedError if all capture streams of the device are in use.
     """
@@ -39,7 +38,7 @@ class CapturePlace:
 
     @contextmanager
     def capture(self) -> Iterator[torch.cuda.CUDAGraph]:
-        """Capture a block on the capture stream; the current stream waits for what torch did."""
+        """Capture a block on the place's stream."""
         here, graph = torch.cuda.current_stream(self._device), torch.cuda.CUDAGraph()
         try:
             # thread_local: a capture in another thread, or an allocation there, is none of ours.

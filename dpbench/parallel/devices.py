@@ -44,10 +44,9 @@ def current_device() -> torch.device:
 
 
 def resolve_device_ids(device_ids: Sequence[DeviceLike] | None) -> list[torch.device]:
-    """One device per lane, or an empty list if the wrapper has to call its module directly.
+    """One device per lane; none if there is no accelerator (or only "mps") and no device is given by name, as in stock.
 
-    It has to if there is no accelerator (or only "mps") and no device is given by name, as in stock. Raises ValueError
-    for a list that is empty, mixes device types, or names a device that does not exist.
+    Raises ValueError for a list that is empty, mixes device types, or names a device that does not exist.
     """
     if device_ids is not None and (isinstance(device_ids, str) or not isinstance(device_ids, Collection)):
         raise ValueError(f"device_ids is {device_ids!r}; a list of indices, names and devices is allowed")
@@ -81,7 +80,7 @@ def check_not_capturing(device: torch.device) -> None:
 
 
 def check_exist(argument: str, devices: Sequence[torch.device]) -> None:
-    """Raise ValueError, with the argument's name, unless this machine has all the devices."""
+    """Raise ValueError unless this machine has all the devices."""
     if devices[0].type == "cpu":
         return
     count = _module_of(devices[0]).device_count()

@@ -1,8 +1,4 @@
-"""Call the replicas in the way that the policy names, or in the one that measures fastest.
-
-If a run stalls, the watchdog (`threads.py`) starts its pending calls on threads, and the wrapper uses threads from then
-on.
-"""
+"""Call the replicas in the way that the policy names, or in the one that measures fastest."""
 
 import contextvars
 import threading
@@ -26,18 +22,15 @@ from dpbench.parallel.threads import LaneThread, StallWatchdog, ThreadPools, Wat
 TRIES = 4
 """The first measurement of each choice does not count: it starts threads and warms caches."""
 LEAST_GAIN = 0.05
-"""Another choice replaces the first one only if it takes less time by more than this part."""
+"""The first choice stays unless another one takes less time by more than this part."""
 
 
 def choose(least_s: Mapping[Dispatch, float]) -> Dispatch:
-    """The fastest choice if its gain is above `LEAST_GAIN`, else the first choice."""
     usual, fastest = next(iter(least_s)), min(least_s, key=least_s.__getitem__)
     return fastest if least_s[fastest] < (1 - LEAST_GAIN) * least_s[usual] else usual
 
 
 class Autotuner:
-    """Gives the next choice to try, and fixes one after `TRIES` times of each."""
-
     def __init__(self, choices: Sequence[Dispatch]) -> None:
         self._times_s: dict[Dispatch, list[float]] = {choice: [] for choice in choices}
         self.chosen: Dispatch | None = None
@@ -90,7 +83,6 @@ class SequentialRun(WatchedRun):
 
     @property
     def progress(self) -> int | None:
-        """The number of calls that have not begun; None if all have."""
         pending = len(self._pending) - 2
         return pending if pending > 0 else None
 
@@ -99,7 +91,7 @@ class SequentialRun(WatchedRun):
         return self._thread
 
     def run(self) -> list[Any]:
-        """The results in order; call it in the thread that made the run."""
+        """Call this in the thread that made the run."""
         calls = iter(self._pending.popleft, _END)
         results: list[Any] = []
         try:
@@ -142,8 +134,6 @@ _HAZARD = (
 
 
 class Dispatcher:
-    """Calls the replicas of one wrapper; its threads end with it."""
-
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._dispatch = policy.dispatch
@@ -153,7 +143,7 @@ class Dispatcher:
         self._checks_left = HAZARD_CHECKS
         self._autotuners: dict[Hashable, Autotuner] = {}
         self.has_run = False
-        """Whether a forward of the wrapper has ended; the first one may choose a route."""
+        """Whether a forward of the wrapper has ended."""
         self._lanes: int | None = None
         """The number of replicas in the last run that could choose."""
 

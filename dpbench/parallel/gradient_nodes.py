@@ -1,11 +1,9 @@
-"""Autograd's nodes between the base's tensors and the lanes': their backward sums the lanes' gradients.
-
-On one device an autograd node for each bucket leads back to the base, and its adjoint sums the lanes' gradients:
+"""Autograd's nodes between the base's tensors and the lanes'. On one device:
 
     forward    base's tensors  --identity-->  lane 0's, lane 1's, ...        one node per bucket
     backward   base's gradients  <--sum--     lane 0's, lane 1's, ...
 
-Over links the adjoints pack, send and sum the lanes' gradients:
+Over links the backward packs, sends and sums the lanes' gradients:
 
     forward    base's tensors ──> SumNode ──token──> LaneNode 0 ──> lane 0's tensors       one SumNode per bucket
                                             └──────> LaneNode 1 ──> lane 1's tensors       and a LaneNode for each lane
@@ -14,9 +12,7 @@ Over links the adjoints pack, send and sum the lanes' gradients:
                SumNode       hub                        take the flats; copy them here; add them to lane 0's flat
 
 The token carries no gradient: it makes the engine run the SumNode after the LaneNodes, without an event for each
-gradient.
-
-The engine takes the ready node with the highest sequence number first, so the nodes' numbers are raised.
+gradient. The engine takes the ready node with the highest sequence number first, so the nodes' numbers are raised.
 """
 
 from collections.abc import Sequence
@@ -51,10 +47,9 @@ FIRST = 2**62
 
 
 def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
-    """Replace every lane's `wanted` tensors by outputs of one autograd node.
+    """Replace every lane's `wanted` tensors by outputs of one BroadcastNode.
 
-    The node's inputs are the first lane's tensors. With `is_early` the node runs in backward as soon as its gradients
-    are there.
+    With `is_early` the node runs in backward as soon as its gradients are there.
     """
     copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
     outputs = BroadcastNode.apply(copies, *[tensors[0][i] for i in wanted])
@@ -65,8 +60,6 @@ def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bo
 
 
 class BroadcastNode(Function):
-    """Broadcasts the base's tensors to all lanes; backward sums over the lanes."""
-
     @staticmethod
     def forward(ctx: Any, copies: list[Tensor], *bases: Tensor) -> tuple[Tensor, ...]:
         # A missing gradient stays None: a parameter that no replica used has none, as with the bare module.
@@ -104,10 +97,7 @@ def _sum_together(grads: Sequence[list[Any] | tuple[Any, ...]]) -> Sequence[Tens
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """One bucket's lanes and shapes, and the packages of each backward pass, by its graph task.
-
-    `shapes` are those of the tensors in a flat; None if no flat can hold them.
-    """
+    """`shapes` is None if no flat can hold the bucket. The keys of `packages` are the backward passes' graph tasks."""
 
     lanes: Sequence[Lane]
     shapes: Sequence[Shape] | None
@@ -118,7 +108,7 @@ class Mailbox:
         self.packages.setdefault(torch._C._current_graph_task_id(), {})[number] = package
 
     def take(self, sum_node: Any) -> list[tuple[Lane, Package]]:
-        """The packages of the present pass, in the order of the lanes; some lanes may have sent none."""
+        """The packages of the present pass, in the order of the lanes."""
         packages = self.packages.pop(torch._C._current_graph_task_id(), {})
         having = [(number, self.lanes[number], package) for number, package in packages.items()]
         if self.part.sums.is_used and self.shapes is not None:
@@ -127,7 +117,7 @@ class Mailbox:
 
 
 def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
-    """Like `connect`, with a SumNode for the first lane's tensors and a LaneNode for each lane."""
+    """Like `connect`, with a SumNode and LaneNodes."""
     token = sum_token([tensors[0][i] for i in wanted], mailbox, is_early)
     for number, of_lane in enumerate(tensors):
         outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in wanted])
@@ -137,7 +127,7 @@ def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbo
 
 
 def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tensor:
-    """The output of a new SumNode, which runs when all nodes that got the token have run."""
+    """The output of a new SumNode."""
     base = mailbox.lanes[0]
     with use_stream(base.device, base.near):
         token: Any = SumNode.apply(mailbox, *bases)
@@ -183,7 +173,7 @@ class LaneNode(Function):
 
 
 def _accumulate(mailbox: Mailbox, number: int, sum_node: Any, grads: Grads) -> tuple[tuple[int, ...], Tensor | None]:
-    """Keep a lane's gradients; return what is to be reduced now, and its flat if it has one."""
+    """Return what is to be reduced now, and its flat if it has one."""
     assert mailbox.shapes is not None
     merged = mailbox.part.merge(sum_node, mailbox.lanes, mailbox.shapes, number, grads)
     if merged is not None:
@@ -246,9 +236,9 @@ class SumNode(Function):
 
 
 def _keep_until_the_end(total: Tensor) -> None:
-    """Keep the sum's memory until the backward pass ends. Then the compute stream has waited for the hub.
+    """At the backward pass's end the compute stream has waited for the hub.
 
-    The hub may read it last: to add it to another pass's gradient, or in a hook.
+    The hub may read the sum last: to add it to another pass's gradient, or in a hook.
     """
     torch.autograd.Variable._execution_engine.queue_callback(partial(_drop, total))
 

@@ -1,6 +1,4 @@
-"""`Policy.check_graphs`: the first graphs of each kind of step are compared with eager steps.
-
-::
+"""`Policy.check_graphs`: compare graphs with eager steps::
 
     snapshot ──> graphs: outputs, gradients, buffers ──> restored ──> eager: the same ──> restored ──> graphs again
 
@@ -55,10 +53,7 @@ class Snapshot:
 
 
 def difference(outputs: Any, eagerly: Callable[[], Any], snapshot: Snapshot) -> str | None:
-    """How an output and its gradients differ from those of an eager forward, or None.
-
-    The tolerances are torch's own for each dtype (``torch.testing.assert_close``).
-    """
+    """How an output and its gradients differ from those of an eager forward, by torch's own tolerances; or None."""
     try:
         torch.testing.assert_close(
             snapshot.results(outputs), snapshot.results(eagerly()), equal_nan=True, check_stride=False

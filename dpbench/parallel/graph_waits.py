@@ -20,10 +20,9 @@ TRIES = 3
 
 @cache
 def waits_are_for_earlier_records(device: torch.device) -> bool:
-    """Whether a launched graph waits for the record before its launch; False if no try shows it.
+    """A try counts only if the short sleep goes on when the event has been recorded again.
 
-    A try counts only if the short sleep goes on when the event has been recorded again. Otherwise the graph may have
-    waited before.
+    Otherwise the graph may have waited before.
     """
     place, second = CapturePlace(device), torch.cuda.Stream(device)
     first = place.stream

@@ -1,10 +1,9 @@
-"""CUDA graphs: a lane's forward and backward are captured once, then launched with one call each (picture in
-GRAPHS.md).
+"""CUDA graphs of a lane's forward and backward (GRAPHS.md).
 
-A graph has the addresses of the weights, of its inputs and of its flats. An event in a graph is recorded by each launch
-(CUDA Driver API, cuGraphAddEventRecordNode), so the hub can wait for a bucket in the middle of a backward.
+A graph has the addresses of the weights, of its inputs and of its flats. Each launch records the graph's events (CUDA
+Driver API, cuGraphAddEventRecordNode). So the hub can wait for a bucket in the middle of a backward.
 
-A step is captured after `WARM_UPS` eager ones of its kind, which is its shapes, modes and values that are no tensors.
+Steps with the same shapes, modes and values that are no tensors are of one kind.
 """
 
 import threading
@@ -46,7 +45,7 @@ _VERSION = attrgetter("_version")
 class GraphReport:
     forwards: Counter[str] = field(default_factory=Counter)
     trials_left: int | None = None
-    """Eager forwards until the present kind is captured; None if its steps stay eager."""
+    """None if steps of the present kind stay eager."""
     is_warming_up: bool = False
     """Whether the present forward must run in sequence, on the thread that will capture."""
     has_warned: bool = False
@@ -79,10 +78,7 @@ class GraphReport:
 
 
 class GraphedBucket:
-    """One bucket on one lane: its flat of gradients, and the event behind it.
-
-    `dense` are the places in the bucket of tensors with gradients.
-    """
+    """`dense` has the places in the bucket of the tensors that `flat` holds."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.shapes = shapes
@@ -156,10 +152,9 @@ class LaneGraph:
         self._forward.replay()
 
     def launch_backward(self, grads: Sequence[Tensor | None]) -> set[Weight]:
-        """Launch on the lane's compute stream, and return the weights that get no gradient.
+        """Return the weights that get no gradient. An output without a gradient gets zeros (GRAPHS.md).
 
-        The last step's sums have read the flats on the far stream, before it received this step's weights. An output
-        without a gradient gets zeros, but the weights behind it alone have none, as in an eager step.
+        The last step's sums have read the flats on the far stream, before it received this step's weights.
         """
         assert self._backward is not None
         given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
@@ -177,7 +172,7 @@ class LaneGraph:
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
-    """If `waits`, the forwards wait for the weights, each where it is read."""
+    """If `waits`, the forwards themselves wait for the weights, where they read them."""
 
     lanes: Sequence[LaneGraph]
     spec: TreeSpec
@@ -192,7 +187,7 @@ def address_of(constant: Tensor) -> tuple[Any, ...]:
 
 
 class GraphedLane(Function):
-    """One lane's step; the `tokens` make the engine run the SumNodes after its backward."""
+    """The `tokens` make the engine run the SumNodes after this node's backward."""
 
     @staticmethod
     def forward(ctx: Any, run: "Run", number: int, inputs: Sequence[Tensor], *tokens: Tensor) -> tuple[Tensor, ...]:
@@ -213,7 +208,7 @@ class GraphedLane(Function):
 
 
 class Run:
-    """One forward by graphs and its backward; it keeps `weights`, which the backward reads by address."""
+    """The run keeps `weights`, which its backward reads by address."""
 
     def __init__(
         self, graphs: "Graphs", step: StepGraph, lanes: Sequence[Lane], mailboxes: Sequence[Mailbox], weights: object
@@ -256,7 +251,7 @@ class Run:
 
 @dataclass(slots=True)
 class _Kind:
-    """Steps with the same shapes, modes and values. `reason` is set if they always run eagerly."""
+    """`reason` is set if its steps always run eagerly."""
 
     text: str
     warm_ups: int = 0
@@ -275,7 +270,7 @@ class Check:
     snapshot: Snapshot
 
     def again_if_equal(self, outputs: Any, eagerly: Callable[[], Any], again: Callable[[], Any]) -> Any:
-        """Return what `again` does if `outputs` equal the eager output; else None, and note why."""
+        """Return what `again` does if `outputs` equal the eager output; else None."""
         self.report.is_checking = True
         try:
             reason = difference(outputs, eagerly, self.snapshot)
@@ -290,7 +285,7 @@ class Check:
 
 
 class Graphs:
-    """The graphs of one set of replicas. A lane's kinds share a place, so one forward at a time may be pending."""
+    """A lane's kinds share a place, so one forward at a time may be pending."""
 
     def __init__(self, tree: ModuleTree, report: GraphReport) -> None:
         self._tree, self._report = tree, report
@@ -307,7 +302,7 @@ class Graphs:
 
     @property
     def constants(self) -> list[Tensor]:
-        """Tensors that are plain attributes of modules, which a graph reads where they are."""
+        """Plain tensors of modules (GRAPHS.md), which a graph reads where they are."""
         return [value for table in self._tables for value in table.values() if isinstance(value, Tensor)]
 
     def begin(self, run: Run) -> None:
@@ -315,7 +310,7 @@ class Graphs:
         self._last = weakref.ref(run)
 
     def kind_of(self, calls: Sequence[tuple[Any, Any]]) -> tuple[_Kind, list[list[Tensor]]] | None:
-        """The kind of this forward and the tensors of each lane's arguments; None if it must run eagerly."""
+        """This forward's kind and the tensors in each lane's arguments; None if it must run eagerly."""
         reason = self._forever or why_not_now(self._tree) or self._why_pending()
         flattened = [tree_flatten(call) for call in calls]
         tensors = [[leaf for leaf in leaves if isinstance(leaf, Tensor)] for leaves, _ in flattened]
@@ -343,9 +338,7 @@ class Graphs:
         return None if kind.step is None and self._warms_up(kind) else (kind, tensors)
 
     def _warms_up(self, kind: _Kind) -> bool:
-        """Whether the forward must run on the thread that captures. A library makes handles and plans for each thread,
-        and cannot make them in a capture (pytorch#99397).
-        """
+        """A library makes handles and plans for each thread, and cannot make them in a capture (pytorch#99397)."""
         if kind.thread != threading.get_ident():
             kind.thread, kind.warm_ups = threading.get_ident(), 0
         if kind.warm_ups == WARM_UPS:
@@ -365,7 +358,7 @@ class Graphs:
     def step_of(
         self, kind: _Kind, addresses: Sequence[Any], capture: Callable[[dict[int, CapturePlace]], StepGraph]
     ) -> StepGraph | None:
-        """The kind's graphs; None if it cannot be captured."""
+        """None if the kind cannot be captured."""
         if kind.step is not None and kind.step.addresses != addresses:
             kind.step = kind.constants = None
             if kind.captures == MOST_CAPTURES:
@@ -409,10 +402,7 @@ Replica = Callable[[int, list[Tensor], dict[int, Arrival]], nn.Module]
 def capture_step(
     work: "Work", calls: Sequence[tuple[Any, Any]], replica: Replica, places: dict[int, CapturePlace]
 ) -> tuple[list[LaneGraph], TreeSpec, bool]:
-    """Capture the lanes one after the other. Nothing runs, so the base stays as it is.
-
-    Return the graphs, the outputs' form, and whether the forwards themselves wait for the weights.
-    """
+    """Return the first fields of a StepGraph. Nothing runs in a capture, so the base stays as it is."""
     waits = all(map(waits_are_for_earlier_records, {lane.device for lane in work.lanes}))
     graphs: list[LaneGraph] = []
     specs: list[TreeSpec] = []
@@ -472,7 +462,7 @@ def _static_arguments(call: tuple[Any, Any], inputs: Sequence[Tensor]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One forward's data for its lanes; `owner` keeps the weights' memory alive."""
+    """`owner` keeps the weights' memory alive."""
 
     lanes: Sequence[Lane]
     inputs: Sequence[Sequence[Tensor]]

@@ -1,13 +1,12 @@
 """Interleaved dispatch: all lanes are under way at once, but one runs at a time and passes the baton on.
 
-Each lane has a thread, and with it its own thread-local state. A lane passes the baton to the next lane (`Baton`) after
-its first leaf module, then after two more, four, and so on up to `MOST_LEAVES`. Leaf modules are modules without
-children, and custom ones. So every device has work early, the threads do not compete for the interpreter's lock, and
-the order of all operators is the same in every run.
+Each lane has a thread, and with it its own thread-local state. A lane passes the baton to the next lane after its first
+leaf module, then after two more, four, and so on up to `MOST_LEAVES`. Leaf modules are modules without children, and
+custom ones. So every device has work early, and the threads do not compete for the interpreter's lock. The order of all
+operators is the same in every run.
 
 The lane passes the baton on where a replica's module *reads* a child, from its table of children. No hook sees the
-read, a call costs nothing more, and a copy of a replica behaves as the replica. The last lane passes the baton to the
-first::
+read, and a copy of a replica behaves as the replica::
 
     lane 0   ██──┐     ┌─██──┐     ┌─██ ends
     lane 1       └─██──│     └─██──│     └─██ ...
@@ -15,9 +14,8 @@ first::
 
 Each lane has a lock that is open while the baton is on its way. So a lane that has not started yet keeps its place.
 
-A lane passes the baton on only in the section in which its forward began: with the same grad mode, saved-tensor hooks,
-forward-mode AD, `parametrize.cached`, settings, compilers and dispatch modes. Other lanes' draws would disturb a
-checkpoint, which draws again in its recomputation.
+A lane passes the baton on only in the section in which its forward began (`section`). Other lanes' draws would disturb
+a checkpoint, which draws again in its recomputation.
 """
 
 import contextvars
@@ -39,10 +37,7 @@ _GONE = -1
 
 
 class Baton:
-    """Lets `count` lanes run one at a time, lane 0 first.
-
-    `holder` is the lane that runs. Once `is_dropped`, all lanes run at the same time and no lane waits.
-    """
+    """The lane `holder` runs, lane 0 first. Once the baton `is_dropped`, all lanes run and no lane waits."""
 
     __slots__ = ("_gates", "_next", "holder", "is_dropped", "passes")
 
@@ -76,7 +71,7 @@ class Baton:
             raise
 
     def leave(self, lane: int) -> None:
-        """Pass the baton on for good; drop it if the lane was interrupted while it waited."""
+        """Pass the baton on for good, or drop it if the lane was interrupted while it waited."""
         if self.holder != lane:
             self.drop()
         if self.is_dropped:
@@ -107,7 +102,6 @@ def _open(gate: threading.Lock) -> None:
 
 
 def section() -> Hashable:
-    """The calling thread's section, to compare with that in which its forward began."""
     return (
         torch.is_grad_enabled(),
         torch._C._autograd._top_saved_tensors_default_hooks(False) is None,
@@ -122,10 +116,8 @@ def section() -> Hashable:
 
 Call = Callable[[], Any]
 MOST_LEAVES = 16
-"""Leaf modules that a lane calls at most between two passes of the baton.
-
-A pass costs 10 to 25 us. With 16, a forward with ResNet-50's modules takes the host 10 % longer than in sequence; with
-4 it takes 22 % longer, with 1 48 %.
+"""A pass costs 10 to 25 us. With 16, a forward with ResNet-50's modules takes the host 10 % longer than in sequence;
+with 4 it takes 22 % longer, with 1 48 %.
 """
 
 
@@ -137,7 +129,7 @@ class _LaneInTurn:
         self._leaves, self._most = 0, 1
 
     def reach(self, is_leaf: bool) -> None:
-        """Pass the baton on if enough leaves were read; call it before a child is read."""
+        """Pass the baton on if the lane has read enough leaves."""
         if self._leaves >= self._most and section() == self._home:
             self._leaves, self._most = 0, min(2 * self._most, MOST_LEAVES)
             self._baton.pass_on(self._lane)
@@ -145,8 +137,6 @@ class _LaneInTurn:
 
 
 class InterleavedRun(WatchedRun):
-    """If the run stalls, the watchdog drops the baton."""
-
     __slots__ = ("_baton", "_calls", "_home", "_pools", "_state", "_threads")
 
     def __init__(
@@ -170,7 +160,6 @@ class InterleavedRun(WatchedRun):
         return self._threads[self._baton.holder]
 
     def run(self) -> list[Any]:
-        """The results in order; the first call runs in the caller's thread."""
         state = self._state
         elsewhere = [
             partial(self._run_lane, lane, partial(state.run_elsewhere, partial(contextvars.copy_context().run, call)))

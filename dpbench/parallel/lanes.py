@@ -1,4 +1,4 @@
-"""A lane: one replica's device and its streams; functions on streams of any device type.
+"""Lanes, and functions on streams of any device type.
 
 The module of an accelerator's type (``torch.get_device_module``) must offer ``Stream``, ``Event``, ``current_stream``
 and ``stream``. As in ``torch.cuda``, ``stream`` also makes the stream's device current. After an interrupt
@@ -13,11 +13,8 @@ Each lane has two side streams, so that transfers of different lanes run at the 
                                 compute 1  2       3          compute: the caller's current stream, where replicas run
                                 inbound 1  2       3          inbound: chunks of the batch from the host
 
-The inbound stream carries nothing else, so that the next batch arrives while the last step still runs. Lane 0 is
-the base's. Its near stream is the *hub*, on which buckets are packed and gradients are summed.
-
-The end of a lane's link to its parent (`routes.py`), at the parent's device, is the stream *above*. Where the parent is
-lane 0, it is the near stream::
+The inbound stream carries nothing else, so that the next batch arrives while the last step still runs. The near stream
+of lane 0 is the *hub*. The stream *above* is the end of a lane's link at the parent's device (`routes.py`)::
 
     chain       hub, near 1         far 1, above 2       far 2, above 3       far 3
     lane        0 ────────────────> 1 ─────────────────> 2 ─────────────────> 3
@@ -60,10 +57,7 @@ def _handle_lookup(kind: str) -> Callable[[int], int]:
 
 
 def is_link(base: torch.device, device: torch.device) -> bool:
-    """Whether a lane on `device` gets its tensors over a link.
-
-    Tests let it return True for one device, so that its lanes take the paths of several devices.
-    """
+    """Tests let it return True for one device, so that its lanes take the paths of several devices."""
     return base != device
 
 
@@ -83,7 +77,7 @@ def wait_for_all(devices: Sequence[torch.device]) -> None:
 
 
 class _OnStream:
-    """``torch.cuda.StreamContext`` with 3 Python calls in place of about 30 for another device's stream."""
+    """``torch.cuda.StreamContext`` with 3 Python calls in place of about 30."""
 
     __slots__ = ("_here", "_stream", "_there")
 
@@ -109,7 +103,7 @@ def use_stream(device: torch.device, stream: Stream) -> AbstractContextManager[A
 
 
 class _Events(threading.local):
-    """An event for each device. It may be recorded again at once: a wait is for the record before it."""
+    """One event per device. It may be recorded again at once: a wait is for the record before it."""
 
     def __init__(self) -> None:
         self.of: dict[int, Any] = defaultdict(torch._C._CudaEventBase)
@@ -119,13 +113,12 @@ _events = _Events()
 
 
 def wait_stream(waiting: Stream, awaited: Stream) -> None:
-    """Make all later work on `waiting` wait for all present work on `awaited`."""
     if waiting is not None and awaited is not None:
         fork(awaited, [waiting])
 
 
 def fork(awaited: Stream, streams: Iterable[Stream]) -> None:
-    """Make later work on the streams wait for present work on `awaited`, with one event."""
+    """Make all later work on the streams wait for all present work on `awaited`, with one event."""
     waiting = [] if awaited is None else [stream for stream in streams if stream is not None and stream != awaited]
     if not waiting:
         return
@@ -148,7 +141,6 @@ def record_stream(tensor: Tensor, stream: Stream) -> None:
 
 
 def wait_event(waiting: Stream, event: Any) -> None:
-    """Make all later work on `waiting` wait for the event."""
     if event is not None:
         event.wait(waiting)
 
@@ -174,16 +166,16 @@ class Lane:
     far: Stream
     inbound: Stream
     above: Stream
-    """The stream on the parent's device. It is `far` for a lane on the device of a parent that is not lane 0."""
+    """It is `near` if the parent is lane 0, and `far` for a lane on the device of any other parent."""
     parent: int = 0
     children: tuple[int, ...] = ()
     is_linked: bool = False
-    """Whether a link leads to its parent; False for lane 0."""
+    """Whether a link leads to its parent."""
     route: Route = Route.STAR
     is_staged: bool = False
-    """Whether `Policy.host_staged` sends its bytes through the host."""
+    """`Policy.host_staged`."""
     is_remote: bool = False
-    """Whether its bytes go over a link; False on the base's device."""
+    """False on the base's device, to which no link leads."""
     has_pieces: bool = True
     small_bytes: int = 0
     """Chunks and outputs up to this size go on the compute streams."""

@@ -24,8 +24,7 @@ def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: i
     """The indices of the items, bucket by bucket.
 
     A bucket is closed when it holds at least `bucket_bytes`, as the stock broadcast closes its chunks (``take_tensors``
-    in torch/csrc/utils/tensor_flatten.cpp). The first bucket is closed at `first_bucket_bytes` if that costs no
-    additional bucket.
+    in torch/csrc/utils/tensor_flatten.cpp).
     """
     plain = _fill(items, bucket_bytes, bucket_bytes)
     eager = _fill(items, bucket_bytes, min(first_bucket_bytes, bucket_bytes))
@@ -33,7 +32,7 @@ def plan_buckets(items: Sequence[Item], bucket_bytes: int, first_bucket_bytes: i
 
 
 def put(values: Sequence[T], into: list[T], indices: Sequence[int]) -> None:
-    """Set ``into[indices[k]] = values[k]``; one assignment if the indices are consecutive, as most buckets' are."""
+    """Set ``into[indices[k]] = values[k]``; the indices of most buckets are consecutive."""
     first, last = indices[0], indices[-1]
     if last - first + 1 == len(indices):  # a bucket's indices ascend
         into[first : last + 1] = values
@@ -73,7 +72,7 @@ def cut(flat: Tensor) -> Sequence[Tensor]:
 
 
 def shape_of(tensor: Tensor) -> Shape:
-    """The tensor's size and strides; contiguous strides if its own leave gaps."""
+    """The tensor's strides, or contiguous ones if its own leave gaps."""
     count = 1
     for stride, size in sorted((st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1):
         if stride != count:
@@ -83,7 +82,7 @@ def shape_of(tensor: Tensor) -> Shape:
 
 
 def flat_count(shapes: Sequence[Shape], dtype: torch.dtype) -> int:
-    """The number of elements of a flat for tensors of these shapes, each aligned."""
+    """The number of elements of a flat for tensors of these shapes."""
     *_, end = _starts_and_end(shapes, dtype)
     return end
 

@@ -1,4 +1,4 @@
-"""What is known of the links: whether they are sound, their bytes a second, and the seconds of a bucket on each route.
+"""Tests and measurements of links and routes.
 
 Copies that share a link slow each other down. So the probe starts all copies of a route together, as buckets in a row
 keep all its links busy. The clock times the host, which issues the copies, and events time the devices::
@@ -50,8 +50,8 @@ class ProbeTimes(NamedTuple):
 def measure(devices: tuple[torch.device, ...], hops: tuple[tuple[Route, tuple[tuple[Hop, ...], ...]], ...]) -> Seconds:
     """The seconds of a bucket of weights and of gradients on each route; empty on devices that measure no times.
 
-    `hops` are the route's copies down, and those up. A route that fails has no seconds, such as one by NCCL without
-    shared memory, or one without enough memory.
+    `hops` has the values of `hops_of`. A route that fails has no seconds, such as one by NCCL without shared memory, or
+    one without enough memory.
     """
     if not has_times(devices[0]):
         return ()
@@ -152,11 +152,10 @@ def _memory(devices: Sequence[torch.device], end: int) -> Tensor:
 
 
 def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -> Links:
-    """What a plan of the route needs to know of the links; they are tested, and a chain's are measured.
+    """Test the links of the route's plan, and measure a chain's.
 
-    If one of them is unsound or slow, the plan may change, and its new links are tested. Other links, such as those of
-    the batch and the outputs on a chain, are tested by their first copy. So the plan's links are the first of the few
-    peers that a device may have.
+    If one of them is unsound or slow, the plan may change, and its new links are tested. Other links are tested by
+    their first copy. So the plan's links are the first of the few peers that a device may have.
     """
     heads = heads_of(devices)
     numbers = sorted(set(heads))

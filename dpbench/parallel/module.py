@@ -1,8 +1,8 @@
 """`DataParallel`: run a module on several devices at once, on one chunk of the batch each.
 
-`with_loss` puts the loss inside the model, so that a replica returns the loss and its outputs stay on its lane. For a
-language model the outputs are large: the gathered logits of GPT-2 are two thirds of what a step sends
-(huggingface/transformers#9371, two TITAN RTX: 823 of 2,120 MB, and 302 MB of caches)::
+With `with_loss` a replica's outputs stay on its lane. Those of a language model are large: the gathered logits of GPT-2
+are two thirds of what a step sends (huggingface/transformers#9371, two TITAN RTX: 823 of 2,120 MB, and 302 MB of
+caches)::
 
     DataParallel(model)                    lane i: outputs  ── sent ──>  base: loss over the batch
     DataParallel(with_loss(model, loss))   lane i: outputs, loss  ── one number for each item ──>  base: mean
@@ -48,8 +48,7 @@ _RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Com
 class _EqualToStock(ABCMeta):
     """Makes ``type(model) in (nn.DataParallel, ...)`` hold, by which many training scripts find the module.
 
-    It derives from ABCMeta, so that a subclass of the wrapper may be abstract too. Sets and dicts tell both classes
-    apart, because their hashes differ.
+    It derives from ABCMeta, so that a subclass of the wrapper may be abstract too.
     """
 
     def __eq__(cls, other: object) -> bool:
@@ -61,11 +60,9 @@ class _EqualToStock(ABCMeta):
 class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
     """Drop-in for ``torch.nn.DataParallel``; DIFFERENCES.md lists what differs.
 
-    It is a subclass, so that libraries find the module in it, but it uses no code of the stock wrapper.
-
-    `device_ids` may repeat a device and may name any type: ``["cpu"] * 4`` are four lanes on the CPU. Without it the
-    wrapper uses all accelerators of the default type. If there is none, forward calls the module. The module's
-    parameters and buffers must be on ``device_ids[0]`` at forward.
+    `device_ids` may repeat a device and may name any type. Without it the wrapper uses all accelerators of the default
+    type. If there is none, forward calls the module. The module's parameters and buffers must be on ``device_ids[0]``
+    at forward.
     """
 
     def __init__(
@@ -216,9 +213,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
     def trials_left(self) -> int:
         """How many further forwards are trials, at least: 0 once the wrapper is settled.
 
-        The wrapper tries ways of dispatch in turn, apart for each mode (`training`, grad mode) and each number of
-        lanes. This is about the present mode and the lanes of the last forward. Before the first forward it is at
-        least 1. Times of trials are no times of the wrapper, so measure when this is 0.
+        Each mode (`training`, grad mode) and each number of lanes has its own trials. This counts those of the present
+        mode and the last forward's lanes. Before the first forward it is at least 1. Measure when this is 0.
         """
         if len(self.device_ids) < 2:
             return 0
@@ -240,13 +236,12 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                     loss(model(batch)).backward()
             loss(model(batches[-1])).backward()  # `.grad` gets the sum of all steps
 
-        Each lane adds its steps in their order. Then the lanes are added as always. Until then ``.grad`` gets only
-        what cannot be kept: `accumulate.py` lists it.
+        Until then ``.grad`` gets only what cannot be kept: `accumulate.py` lists it. If all lanes are on one device,
+        ``.grad`` gets every step.
 
         The first forward inside sends the weights. A later one sends them if they have changed, as
         `Policy.skip_unchanged` describes. Every forward sends the buffers. A forward inside counts on any thread; its
-        backward may run outside. Contexts may be nested or follow one another. If all lanes are on one device, nothing
-        is kept and ``.grad`` gets every step.
+        backward may run outside. Contexts may be nested or follow one another.
 
         If the optimizer steps earlier, what is kept joins a later step. `zero_grad` of the wrapper drops it;
         `zero_grad` of the module or the optimizer does not. An exception that leaves the context drops all that is
@@ -310,7 +305,7 @@ Loss = Callable[[Any, Tensor], Tensor]
 
 
 class ModelWithLoss(nn.Module):
-    """Calls `module` and `loss` on it. Its parameters are those of `module`, with the prefix ``module.``."""
+    """The parameters are those of `module`, with the prefix ``module.``."""
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -338,16 +333,16 @@ def with_loss(module: nn.Module, loss: Loss) -> ModelWithLoss:
     """Return a module that takes the inputs and the target, and returns the loss of each item.
 
     `loss(output, target)` returns the mean over the items as a scalar, or a vector with the loss of each item. A
-    scalar is repeated for each item of its chunk. So the mean of what the wrapper returns is weighted by the chunks'
-    sizes, and equals the mean over the batch also if chunks are uneven::
+    scalar is repeated for each item of its chunk. So the mean of what the wrapper returns equals the mean over the
+    batch, also if chunks are uneven::
 
         model = DataParallel(with_loss(net, nn.functional.cross_entropy))
         loss = model(images, labels).mean()
         loss.backward()
 
-    What you give up: the outputs. To get them too, call ``net`` or another wrapper around it. A loss that is no mean
-    over items, such as one that normalises by a count in the whole batch, has another value than without the wrapper.
-    Calling it raises ValueError if the loss is neither a scalar nor such a vector.
+    For the outputs, call ``net``. A loss that normalises by a count in the whole batch is no mean over items, so it has
+    another value than without the wrapper. Calling the module raises ValueError if the loss is neither a scalar nor
+    such a vector.
     """
     return ModelWithLoss(module, loss)
 

@@ -1,7 +1,7 @@
 """The base's modules and tensors, read once.
 
-Under `Policy.skip_unchanged` tensors are not sent again if they provably have not changed. A version counter alone
-proves nothing, since fused optimizers do not raise it. A tensor counts as unchanged if:
+A version counter alone does not prove that a tensor is unchanged, since fused optimizers do not raise it. Under
+`Policy.skip_unchanged` a tensor counts as unchanged if:
 
 1. its memory and its version are the same,
 2. no optimizer has stepped on it since,
@@ -37,7 +37,7 @@ Slots = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`is_plain`: a copy of its ``__dict__`` replicates it; other modules are called custom. `is_compiled`:
+    """`is_plain`: a copy of its ``__dict__`` replicates the module; others are custom. `is_compiled`:
     ``torch.compile(module)`` made it, and writes to it go through to the module that it wraps.
     """
 
@@ -94,7 +94,7 @@ class ModuleTree:
         self._strides = [] if self.is_lazy else list(map(Tensor.stride, self._strided))
 
     def is_current(self) -> bool:
-        """Whether the base still has these modules and tensors, with the same types and layouts."""
+        """Like `is_whole`, with the tensors' layouts."""
         return (
             self.is_whole()
             and list(map(_LAYOUT, self.tensors)) == self._layouts
@@ -102,7 +102,7 @@ class ModuleTree:
         )
 
     def is_whole(self) -> bool:
-        """Whether the base still has the same module and tensor objects under the same names."""
+        """Whether the base still has the same module and tensor objects, of the same types, under the same names."""
         return (
             self.has_same_members()
             and list(map(type, self.modules)) == self._kinds
@@ -112,9 +112,7 @@ class ModuleTree:
         )
 
     def has_same_members(self) -> bool:
-        """Like `is_whole` in a fraction of the time, blind to new names and tables: enough for the early error of a
-        wrong device.
-        """
+        """Like `is_whole` in a fraction of the time, but blind to new names and tables."""
         # Never for lazy modules: their uninitialized parameters change their class in place, which is not seen here.
         return not self.is_lazy and _are_same(self._members_now(), self._members)
 
@@ -133,7 +131,7 @@ def _tables(modules: Sequence[nn.Module]) -> list[Any]:
 
 
 def _are_same(things: Sequence[Any], old_things: Sequence[Any]) -> bool:
-    """Whether both hold the same objects; the old ones are alive, so no new one has their id."""
+    """The old ones are alive, so no new one has their id."""
     return len(things) == len(old_things) and all(map(is_, things, old_things))
 
 
@@ -173,7 +171,7 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
 
 
 def check_replicatable(tree: ModuleTree) -> None:
-    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule; warn of compiled modules."""
+    """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule."""
     if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
         warnings.warn(
             "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
@@ -216,8 +214,9 @@ Signature = tuple[Any, ...]
 
 
 class ChangeWatch:
-    """Counts the optimizer steps on each tensor in the process. A step counts at its start and at its end: one that
-    fails may have written, and one with a closure writes after the closure's forward.
+    """A step counts at its start and at its end.
+
+    One that fails may have written, and one with a closure writes after the closure's forward.
     """
 
     def __init__(self) -> None:
@@ -241,7 +240,7 @@ class ChangeWatch:
         self._mark = object()
 
     def signature(self, tensors: Sequence[Tensor]) -> Signature:
-        """A value that is equal to an earlier one only if the tensors provably have not changed.
+        """A signature equals an earlier one only if the tensors provably have not changed.
 
         The caller must keep the tensors and their memory alive in between.
         """

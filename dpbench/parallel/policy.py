@@ -26,7 +26,7 @@ class Dispatch(StrEnum):
 
 
 class Route(StrEnum):
-    """Which lane sends weights to which, and gradients back (`routes.py`); AUTO chooses from the links."""
+    """AUTO chooses from the links (`routes.py`)."""
 
     AUTO = "auto"
     STAR = "star"
@@ -56,15 +56,12 @@ class Policy:
     Raises ValueError, with the field's name, for a wrong value.
 
     All combinations give the same numbers, except batch norm with other `shares`, and random numbers that lanes
-    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved,
-    lane 0 draws those of its first leaf module, then lane 1, and so on to the last lane; then lane 0 those of its
-    next two, then four, eight, and sixteen from then on. On threads the order is undefined. Under "auto" torch's
-    default generators are checked before and after each call, and replicas that draw run in sequence. The check
-    does not see other generators: Python's, NumPy's, a module's own, and states that ``torch.random.fork_rng`` puts
-    back.
+    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved
+    lanes draw when they have the baton (`interleaved.py`). On threads the order is undefined. Under "auto" replicas
+    that draw from torch's default generators run in sequence. Draws from other generators are not seen: Python's,
+    NumPy's, a module's own, and those in ``torch.random.fork_rng``.
 
-    `dispatch` "interleaved" has all lanes under way at once, but one runs at a time, so that all devices have work
-    early. The order of the operators is the same in every run (`interleaved.py`). Replicas that wait for each
+    `dispatch` "interleaved" has all lanes under way at once, but one runs at a time. Replicas that wait for each
     other run on threads from then on, with a warning.
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
@@ -72,22 +69,18 @@ class Policy:
     `skip_unchanged` does not send parameters again that provably have not changed. Writes through ``.data``, NumPy,
     the storage or another process are not seen. Nor are kernels that raise no version counter, such as
     ``torch.distributed.broadcast``, or a fused kernel outside a ``torch.optim.Optimizer``. After such a write call
-    `DataParallel.mark_dirty`, or do not opt in.
-    `graphs` launches a lane's forward and backward as CUDA graphs, after two eager steps of the same shapes. Python
-    code of the module does not run then: side effects, and branches on values that are no arguments, are those of the
-    capture. What a graph cannot do runs eagerly (`DataParallel.graph_report`); GRAPHS.md has its limits. Chunks and
-    outputs up to 256 KiB are then copied on the caller's streams. It needs CUDA devices.
+    `DataParallel.mark_dirty`.
+    `graphs` launches a lane's forward and backward as CUDA graphs, without the module's Python code (GRAPHS.md). What
+    a graph cannot do runs eagerly (`DataParallel.graph_report`). It needs CUDA devices.
     `check_graphs` compares the first graphs of each kind of step with eager steps, gradients included, and lets the
     kind run eagerly if they differ. The module's Python code and hooks on weights then run more often.
     `host_staged` sends copies between devices through the host, even if the direct link passed its test.
-    A bucket goes along a chain in pieces, or whole where a piece would take less time than its issue (`routes.py`).
-    `whole_buckets` has them whole on any link.
-    `route` decides which lane sends weights to which lane. Gradients go back the same way. Every set of devices can
-    take every route but "nccl", which needs CUDA devices with a lane each. Lanes without links, such as CPU lanes, have
-    none. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in another order.
+    `whole_buckets` sends a bucket whole on any link, also along a chain (`routes.py`).
+    `route` decides which lane sends weights to which lane. Gradients go back the same way. "nccl" needs CUDA devices
+    with a lane each. Three lanes or more take under "auto" what measures faster, so two runs may add gradients in
+    another order.
     `shares` cuts the batch unevenly: a tuple of numbers, one for each lane, such as ``(1, 2, 2)``. The first is above
-    0, and zeros are allowed at the end, where they mean fewer lanes (`chunk_sizes`). None gives equal chunks, as
-    stock. With batch norm, the chunks' sizes change the numbers.
+    0, and zeros are allowed at the end, where they mean fewer lanes (`chunk_sizes`). None gives equal chunks.
 
     The functions take a policy too, and use the fields that serve one call on the caller's own streams: `replicate`
     the buckets, `route` and `host_staged`; `scatter` `shares` and `host_staged`; `gather` `host_staged`;
@@ -113,8 +106,7 @@ class Policy:
     def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
         """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
 
-        It leaves the first one only for a gain above 5 % (`dispatch.py`). On the CPU a call ends when
-        its work is done: interleaved, no device has work earlier, so it is not tried.
+        On the CPU a call ends when its work is done: interleaved, no device has work earlier, so it is not tried.
         """
         if self.dispatch is not Dispatch.AUTO:
             return (self.dispatch,)

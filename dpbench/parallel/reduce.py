@@ -1,15 +1,13 @@
 """Sum the lanes' packed gradients: along the route, or straight on the hub.
 
-Along a chain each lane adds what arrives from below to its own flat, and sends the sum to its parent. A lane sends a
-piece as soon as it has added it, so that several links send at the same time::
+Along a chain a lane sends a piece as soon as it has added it, so that several links send at the same time::
 
     lane 3     flat 3 ──> send                                                far 3, above 3
     lane 2     flat 2 ─────────> add ──> send                                 far 2, above 2
     lane 1     flat 1 ─────────────────────> add ──> send                     far 1, near 1
     lane 0     flat 0 ─────────────────────────────────> add ──> sums         hub
 
-Each lane adds in the order of the lanes, so every run gives the same bits, but for NCCL. A chain's sum is g0 + (g1 +
-(g2 + g3)); a star's ((g0 + g1) + g2) + g3.
+Each lane adds in the order of the lanes, so every run gives the same bits, but for NCCL.
 
 Gradients that need a graph, that a lane lacks or that are in no flat go straight to the hub on every route.
 """
@@ -34,7 +32,7 @@ def is_dense(grad: Tensor | None) -> bool:
 
 
 def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of the gradients that are there, out of place; None without any."""
+    """The sum, out of place; None without a gradient."""
     total: Tensor | None = None
     for grad in grads:
         if grad is None or total is None:
@@ -47,10 +45,7 @@ def sum_each(grads: Iterable[Tensor | None]) -> Tensor | None:
 
 
 def zeros_for_hooks(node: Any) -> Tensor | None:
-    """Zeros if the parameter has hooks, which the engine would call with None; else None.
-
-    `node` is the node that writes the parameter's ``.grad``.
-    """
+    """Zeros if the node's parameter has hooks, which the engine would call with None; else None."""
     parameter = getattr(node, "variable", None)
     if parameter is None or not parameter._backward_hooks:
         return None
@@ -58,14 +53,14 @@ def zeros_for_hooks(node: Any) -> Tensor | None:
 
 
 Arrived = list[tuple[Tensor, Any]]
-"""A lane's sum on its parent's device: each piece, and the event after which it is there."""
+"""The pieces of a lane's sum on its parent's device, each with the event after which it is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
     """One lane's gradients of one bucket, ready at the event `ready`. `flat` holds the tensors `dense`, by their place
-    in the bucket. `others` are sparse. The memory of a flat that `is_static` is written again by the next step.
-    `without` are places in `dense` that have no gradient, but zeros in the flat.
+    in the bucket. `others` are sparse. The next step writes the memory of a flat that `is_static` again. `without` are
+    places in `dense` that have no gradient, but zeros in the flat.
     """
 
     flat: Tensor | None
@@ -80,7 +75,7 @@ Packages = Sequence[tuple[Lane, Package]]
 
 
 def to_sum_in(package: Package, base: Lane) -> Package:
-    """Lane 0's package, in whose memory the sum is made; a static flat is copied, since the sum becomes ``.grad``."""
+    """Lane 0's package, in whose memory the sum is made. A static flat is copied, since the sum becomes ``.grad``."""
     if not package.is_static:
         return package
     assert package.flat is not None
@@ -91,10 +86,7 @@ def to_sum_in(package: Package, base: Lane) -> Package:
 
 
 def sum_along_route(packages: Packages) -> Tensor:
-    """The sum of all lanes' flats, in the memory of lane 0's, to be read on the hub.
-
-    The flats of lanes with children are written to.
-    """
+    """The sum of all flats, in the memory of lane 0's, to be read on the hub; lanes with children write to theirs."""
     if any(lane.route is Route.NCCL for lane, _ in packages):
         return _sum_by_nccl(packages)
     parents = tuple([lane.parent for lane, _ in packages])
@@ -155,7 +147,7 @@ def _add_and_send(number: int, packages: Packages, arrived: dict[int, Arrived], 
 
 
 def _give_back(children: Packages, lane: Lane) -> None:
-    """Let the children's memory be reused after the lane has read it."""
+    """The children's memory may be reused after the lane has read it."""
     fork(lane.far, [child.above for child, _ in children if child.is_linked])
     for child, package in children:
         if not child.is_linked and lane.far != child.compute:
@@ -169,7 +161,7 @@ def _pieces(package: Package, is_whole: bool) -> Sequence[Tensor]:
 
 
 def sum_with_graph(packages: Packages) -> Tensor:
-    """The sum of all lanes' flats, by differentiable operators on the hub."""
+    """The sum of all flats, by differentiable operators on the hub."""
     base = packages[0][0]
     arriving = arrivals(packages, base)
     total = next(arriving)
@@ -240,7 +232,7 @@ def unpack(flat: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
 def sum_columns(
     packages: Sequence[tuple[Lane, Package]], base: Lane, shapes: Sequence[Shape], count: int
 ) -> list[Tensor | None]:
-    """Sum the flats of lanes that have gradients of different tensors."""
+    """Sum flats that hold different tensors."""
     sums: list[Tensor | None] = [None] * count
     having = [(lane, package) for lane, package in packages if package.dense]
     for (_, package), arrived in zip(having, arrivals(having, base), strict=True):
@@ -254,7 +246,7 @@ def sum_columns(
 
 
 def record_for_optimizer(total: Tensor | None, base: Lane) -> None:
-    """Record a sum, allocated on another stream, for the compute stream, where the optimizer reads it."""
+    """The sum was allocated on another stream than that on which the optimizer reads it."""
     if total is not None and is_apart(base):
         record_stream(total, base.compute)
 

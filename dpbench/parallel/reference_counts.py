@@ -2,18 +2,17 @@
 
 A count taken now is compared with a count taken when nothing else could refer to the object. The invariants:
 
-1. The counts must be exact. They are with the GIL only, so nothing is cached without it (`COUNTS_ARE_EXACT`).
+1. The counts must be exact. They are with the GIL only, so nothing is cached without it.
 2. Both counts of a comparison are taken by the same function, so that its own temporary references cancel out.
 3. An empty shell is idle if its count is the count of its construction.
 4. A filled shell is idle if its count is higher by the references from its parents' tables (`count_links`).
    If a forward has changed the tables or left references in attributes, `count_own_references` counts those instead.
-5. A custom module, which stock's protocol replicates, is idle if its count is the count after the refresh.
-6. A set of replicas is idle if all of its shells and custom modules are: one busy child keeps the whole set.
+5. A custom module is idle if its count is the count after the refresh.
+6. A set of replicas is idle if all of its shells and custom modules are.
 7. Counts and containers cannot be read at one instant, and another thread may be running the shells.
    So the counts are taken before and after the containers, and must agree.
 8. A shell's dict is cleared and used again if its count is the count of its construction. Otherwise it is replaced.
 9. A bucket's memory is written again if its storage is used by the lane's own tensors only (`count_storage_uses`).
-   Otherwise the bucket moves to new memory.
 
 A reference from a container that only the shells refer to is the shells' own reference (4)::
 
@@ -21,8 +20,7 @@ A reference from a container that only the shells refer to is the shells' own re
                                       ↑
     any other object ─────────────────┘                       with this reference the shell is in use
 
-This is trial deletion, as Python's own collector does it (devguide.python.org, "Garbage collector design"). It looks
-into containers of well-known types, and into modules that are not shells.
+This is trial deletion, as Python's own collector does it (devguide.python.org, "Garbage collector design").
 """
 
 import gc
@@ -55,7 +53,7 @@ def count_references(things: Sequence[Any]) -> list[int]:
 def count_links(nodes: Sequence[Node]) -> Counter[int]:
     """References to each filled shell, by its index, from its parents' tables.
 
-    A compiled module has a second one, in the place of its compiled forward.
+    A compiled module refers to its child once more, in the place of its forward.
     """
     children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
     return Counter(i for i in children if nodes[i].is_plain)
@@ -64,7 +62,7 @@ def count_links(nodes: Sequence[Node]) -> Counter[int]:
 def count_own_references(written: Iterable[Any]) -> Counter[int]:
     """References to each object, by its id, from `written` and from containers that nothing else refers to.
 
-    `written` holds the values of the shells' dicts. A value that is in two dicts comes twice.
+    A value that is in two of the shells' dicts comes twice in `written`.
     """
     links = Counter[int]()
     containers: dict[int, Any] = {0: [], **_reach(written, links)}
@@ -85,12 +83,11 @@ def count_own_references(written: Iterable[Any]) -> Counter[int]:
 
 
 def count_storage_uses(tensor: Tensor) -> int:
-    """Uses of the tensor's storage, by Python, graphs and storage objects."""
     return _storage_counter(tensor.device.type)(tensor)
 
 
 def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
-    """All containers that `written` leads to, by id; adds the references on the way to `links`."""
+    """The containers that `written` leads to, by id; adds the references on the way to `links`."""
     containers: dict[int, Any] = {}
     ahead: list[Iterable[Any]] = [written]
     while ahead:
@@ -103,7 +100,7 @@ def _reach(written: Iterable[Any], links: Counter[int]) -> dict[int, Any]:
 
 
 def _referents_of(value: Any) -> Iterable[Any] | None:
-    """The objects that a container refers to; None if it is not looked into."""
+    """None if `value` is not looked into."""
     kind = type(value)
     if kind in _REFERENTS:
         return _REFERENTS[kind](value)

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 MAX_SETS = 8
-"""The number of forwards of one wrapper that may wait for their backward."""
+"""So many forwards of one wrapper may wait for their backward."""
 UNUSED_FORWARDS = 100
 """A set that this many forwards have not used is let go."""
 MAX_CUSTOM_SETS = 2
@@ -48,7 +48,7 @@ class ReplicaSet:
         part: Part,
         report: GraphReport,
     ) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly. The set must be idle."""
+        """None if this forward must run eagerly. The set must be idle."""
         self._graphs = graphs = self._graphs or Graphs(self.tree, report)
         answer = graphs.kind_of(calls)
         if answer is None:
@@ -81,7 +81,7 @@ class ReplicaSet:
         return all(shells.is_idle() for shells in self._shells)
 
     def claim(self, count: int) -> list[Any]:
-        """Build missing lanes; the returned references to the roots keep the set from being idle."""
+        """The returned references to the roots keep the set from being idle."""
         while len(self._shells) < count:
             self._shells.append(Shells(self.tree, self._is_interleaved))
         return [shells.root for shells in self._shells[:count]]
@@ -95,14 +95,12 @@ class ReplicaSet:
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
-        """Drop the state of all shells; the set must be idle."""
+        """The set must be idle."""
         for shells in self._shells:
             shells.empty()
 
 
 class ReplicaSets:
-    """A set is idle when nothing else refers to its shells."""
-
     def __init__(self, device: torch.device, policy: Policy, is_interleaved: bool) -> None:
         self._device = device
         self._policy = policy
@@ -139,9 +137,7 @@ class ReplicaSets:
         return tree
 
     def _is_kept(self, tree: ModuleTree) -> bool:
-        """Whether to keep sets for this tree; not if its root has new weights in every forward, as in a wrapper's
-        replica or `functional_call`.
-        """
+        """The root of a wrapper's replica, or one in `functional_call`, has new weights in every forward."""
         weights = (tree.tensors[i] for node in tree.nodes if node.is_plain for _, i in node.parameters if i is not None)
         return (
             self._policy.cache_replicas
@@ -177,15 +173,15 @@ class ReplicaSets:
         return replica_set in self._sets[:1]
 
     def lend(self, borrower: Callable[..., Result], *args: Any) -> Result:
-        """The borrower makes replicas, uses them, and returns no replica; idle sets are emptied afterwards. A replica
-        that is still referred to keeps its set until the next forward.
+        """The borrower makes replicas and returns none. A replica that is still referred to keeps its set until the
+        next forward.
         """
         result = borrower(*args)
         self.empty_idle()
         return result
 
     def empty_idle(self) -> None:
-        """Empty idle sets; a caller with a variable for a replica empties nothing."""
+        """A caller with a variable for a replica empties nothing."""
         with self._lock:
             for replica_set in self._sets:
                 if replica_set.is_idle():

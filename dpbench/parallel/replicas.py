@@ -1,4 +1,4 @@
-"""The replicas of one wrapper: each forward takes a set of them, and the base's weights on the lanes' streams."""
+"""What one wrapper keeps for its replicas."""
 
 import threading
 from collections.abc import Sequence
@@ -25,8 +25,6 @@ SMALL_BYTES = 256 * 1024
 
 
 class ReplicaPool:
-    """Sets of replicas, the streams to their lanes, and what stays between forwards."""
-
     def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)
         check_route(policy, self.devices)
@@ -54,7 +52,7 @@ class ReplicaPool:
             del claim
 
     def run_graphs(self, base: nn.Module, calls: Sequence[tuple[Any, Any]]) -> list[Any] | None:
-        """The outputs of the lanes' graphs; None if this forward must run eagerly."""
+        """None if this forward must run eagerly."""
         chosen, claim = self.sets.claim(base, len(calls))
         reason = None
         if not self._accumulation.is_new:
@@ -91,10 +89,7 @@ class ReplicaPool:
             wait_stream(lanes[0].compute, lane.near)
 
     def recover(self) -> None:
-        """Restore this thread's streams after an interrupt in a forward, and let go of all sets.
-
-        A set may be half filled, or its memory in use by streams that it has not noted.
-        """
+        """After an interrupt a set may be half filled, or its memory in use by streams that it has not noted."""
         self.streams.restore()
         self.sets.drop()
 

@@ -1,5 +1,4 @@
-"""Routes: from which lane each lane gets its weights. Its gradients go back to the same lane, its *parent*. Each
-picture has eight devices with a lane each::
+"""Routes: the parent of each lane. The pictures have eight devices with a lane each::
 
     star     0 ─┬─> 1      one hop; lane 0 sends everything seven times
                 ├─> 2
@@ -31,7 +30,7 @@ from dpbench.parallel.policy import Route
 
 PIECE_BYTES = 4 * 1024 * 1024
 ISSUE_S = 25e-6
-"""The host's time for a piece: a copy, two events and two waits."""
+"""The host's time for a copy, two events and two waits."""
 
 Hop = tuple[int, int]
 Seconds = tuple[tuple[Route, float], ...]
@@ -39,16 +38,15 @@ Seconds = tuple[tuple[Route, float], ...]
 Rates = tuple[tuple[tuple[int, int], float], ...]
 """The bytes a second between two devices, the lower number first."""
 FASTER = 0.9
-"""The part of the usual route's seconds that another route must stay below, because of noise."""
+"""Another route must stay below this part of the usual one's seconds, because of noise."""
 ALIKE = 0.8
-"""The slower link's least part of the faster one's bytes a second for links that are alike."""
+"""Links are alike if the slower one has at least this part of the faster one's bytes a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
     """``heads[i]`` is the first lane on the device of lane i, and stands for it. `peers` and `corrupt` hold pairs
-    (source, destination): devices that reach each other's memory, and whose direct copies arrive corrupted. `seconds`
-    and `rates` are measured, or empty; `rates` has the bytes a second of the slower direction.
+    (source, destination). `seconds` and `rates` are measured, or empty; `rates` are those of the slower direction.
     """
 
     heads: tuple[int, ...]
@@ -70,10 +68,7 @@ class Links:
 
 
 def choose(links: Links) -> Route:
-    """The route that "auto" takes: the fastest measured candidate, else the usual one.
-
-    This is a chain for more than two lanes with direct links for all hops; else a star.
-    """
+    """The route that "auto" takes: the fastest measured candidate, else the usual one."""
     usual, *others = candidates(links)
     seconds = dict(links.seconds)
     if usual in seconds:
@@ -117,8 +112,8 @@ def hops_of(route: Route, links: Links) -> tuple[tuple[Hop, ...], ...]:
 def parents_of(route: Route, links: Links) -> tuple[int, ...]:
     """The parent of each lane; 0 for lane 0 itself.
 
-    A chain avoids corrupting links and devices that are no peers, where it can. It is the one with the fastest slowest
-    link, since all links carry the same bytes.
+    A chain is the one with the fastest slowest link, since all links carry the same bytes. If peers with sound links
+    form none, it avoids corrupting links.
     """
     if route is Route.AUTO:
         route = choose(links)
@@ -156,9 +151,7 @@ def piece_items(item_bytes: int) -> int:
 
 
 def _fastest_path(links: Links) -> tuple[int, ...] | None:
-    """The first path of fast links whose slowest one is like the best; None without a path. An unmeasured link counts
-    as the fastest: a plan that takes it has it measured.
-    """
+    """An unmeasured link counts as the fastest: a plan that takes it has it measured."""
     rates = {pair: rate for pair, rate in links.rates if links.are_fast(*pair)}
     most = max(rates.values(), default=0.0)
 
@@ -170,7 +163,7 @@ def _fastest_path(links: Links) -> tuple[int, ...] | None:
 
 
 def _path(links: Links, are_good: Callable[[int, int], bool]) -> tuple[int, ...] | None:
-    """The first order of all devices in which each hop is good; None if there is none."""
+    """The first order of all devices in which every hop is good; None without one."""
     devices = tuple(dict.fromkeys(links.heads))
 
     @cache  # what can follow depends on the last device and the remaining ones only

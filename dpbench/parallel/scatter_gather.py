@@ -1,10 +1,7 @@
 """Cut a batch into chunks, one per lane; gather the replicas' outputs on one device.
 
-Each is the adjoint of the other. Autograd's own nodes join the chunks' gradients, and `Join` cuts and sends the
-gradient of the outputs.
-
-`Policy.shares` gives chunks of other sizes: the exact part of a lane is ``batch * share / sum(shares)``, rounded down.
-The items that are left go to the largest remainders::
+With `Policy.shares` the exact part of a lane is ``batch * share / sum(shares)``, rounded down. The items that are left
+go to the largest remainders::
 
     shares      1    2    1
     exact       2.5  5    2.5     of 10 items
@@ -73,8 +70,7 @@ def scatter_kwargs(
 ) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
     """Scatter positional and keyword arguments into equally many chunks; return two tuples.
 
-    Arguments without a tensor go to as many lanes as the other arguments have chunks. So a constant can go with a
-    batch that is smaller than the number of devices.
+    Arguments without a tensor go to as many lanes as the other arguments have chunks.
     """
     lanes = _plain_lanes(target_gpus, policy)
     return scatter_to(lanes, inputs, kwargs or {}, dim, shares_of_lanes(policy.shares, len(lanes)))
@@ -113,12 +109,10 @@ def scatter_to(
 def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Shares | None = None) -> Tensor:
     """Each chunk's part of the batch, as a vector that sums to 1.
 
-    `shares` are those of `Policy.shares`. Raises ValueError if the batch or the number of devices is below 1, or unless
-    there is one share for each device.
+    Raises ValueError if the batch or the number of devices is below 1, or unless there is one share for each device.
 
     ``(losses * chunk_weights(batch, devices)).sum()`` is the mean over the batch, where `losses` is the gathered
-    vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long. Those of 9 items
-    on 2 devices are not.
+    vector of the replicas' mean losses. Its plain mean is right only if all chunks are equally long.
     """
     lanes = devices if isinstance(devices, int) else len(devices)
     if batch < 1 or lanes < 1:
@@ -128,7 +122,7 @@ def chunk_weights(batch: int, devices: int | Sequence[DeviceLike], shares: Share
 
 
 def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares | None = None) -> list[Tensor]:
-    """The chunks of one tensor, each on its lane's device; equal ones without `shares`."""
+    """The chunks of one tensor, each on its lane's device."""
     if shares is None or not tensor.dim():  # a tensor without dimensions is stock's error
         chunks: Sequence[Tensor] = tensor.chunk(len(lanes), dim)
     else:
@@ -275,9 +269,8 @@ def _copies(value: Any, count: int) -> Chunks:
 def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[int, ...]:
     """The number of items of each chunk, for the first lanes; they sum to `batch`.
 
-    Equal shares give stock's chunks of ceil(batch / lanes). There are fewer chunks than lanes if the batch is short,
-    or if shares at the end are 0. With other shares each of the first `batch` lanes with a share gets at least one
-    item, however small its share is. A batch of 0 items gives each of these lanes a chunk of 0. Raises ValueError
+    Equal shares give stock's chunks of ceil(batch / lanes). With other shares each of the first `batch` lanes with a
+    share gets at least one item. A batch of 0 items gives each lane with a share a chunk of 0. Raises ValueError
     unless there is one share for each lane.
     """
     used = shares_of_lanes(shares, lanes) or (1.0,) * lanes
@@ -290,7 +283,7 @@ def chunk_sizes(batch: int, lanes: int, shares: Shares | None = None) -> tuple[i
 
 
 def _apportioned(batch: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """The sizes by largest remainder, each at least 1; exact fractions make them sum to `batch`."""
+    """The sizes by largest remainder; exact fractions make them sum to `batch`."""
     left, weights = batch, dict(enumerate(Fraction(share) for share in shares))
     sizes = [1] * len(shares)
     # A lane below one item gets one. That leaves fewer for the others, so one of them may then be below one too.
@@ -315,10 +308,7 @@ _SCALARS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The device that outputs are gathered on, and one near stream per lane, or no stream.
-
-    Without streams, copies run on the caller's own stream. So do outputs up to `small_bytes`.
-    """
+    """Without `nears`, copies run on the caller's own stream. So do outputs up to `small_bytes`."""
 
     device: torch.device
     nears: tuple[Stream, ...]
@@ -333,8 +323,7 @@ class Target:
 def join_tensors(tensors: Sequence[Tensor], target: Target, dim: int) -> Tensor:
     """Concatenate tensors along `dim` on the target's device; differentiable to any order.
 
-    0-dim tensors become a vector, with the stock warning. Raises TypeError if a replica gave no tensor, and IndexError
-    if the first tensor has no dimension `dim`.
+    Raises TypeError if a replica gave no tensor, and IndexError if the first tensor has no dimension `dim`.
     """
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
@@ -354,7 +343,7 @@ class Join(Function):
     """Copies every part straight to its place in the result, as soon as its lane is done.
 
     Producers: the current streams of the parts' devices. Consumer: the current stream of the target's device, which
-    waits for the near streams. Backward does the same in the other direction.
+    waits for the near streams.
     """
 
     @staticmethod
@@ -395,7 +384,6 @@ class Join(Function):
 
 
 def _counted_from_front(first: Tensor, dim: int) -> int:
-    """The dimension counted from the front; raises IndexError if there is none."""
     index = dim if dim >= 0 else dim + first.dim()
     if not 0 <= index < first.dim():
         raise IndexError(f"Dimension out of range: cannot gather tensors of {first.dim()} dimensions along {dim}")
@@ -429,19 +417,19 @@ _MINUS_ONE = (
 
 
 def gather(outputs: Any, target_device: DeviceLike, dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
-    """Gather outputs to one value of the form of ``outputs[0]``, as stock does.
+    """Gather outputs to one value of the form of ``outputs[0]``.
 
     Tensors are concatenated along `dim` on `target_device`. 0-dim tensors become a vector, with the stock warning.
     Dicts, named tuples, tuples, lists and dataclasses are gathered member by member. So are other collections that
-    their type can make from an iterable of members. None stays None. Anything else, such as a number or a string,
-    becomes a list with one entry per replica. Raises ValueError without outputs.
+    their type can make from an iterable of members. None stays None. Anything else becomes a list with one entry per
+    replica. Raises ValueError without outputs.
     """
     check_policy(policy)
     return gather_to(Target(resolve_target(target_device), (), policy.host_staged), outputs, dim)
 
 
 def resolve_target(device: DeviceLike) -> torch.device:
-    """Like `resolve_device`, but ``-1`` gives the stock warning. Stock warns at each gather, not at construction."""
+    """Like `resolve_device`, but ``-1`` gives the stock warning, as at each gather of stock."""
     if device == -1:
         warnings.warn(_MINUS_ONE, FutureWarning, stacklevel=3)
     return resolve_device(device)
@@ -482,10 +470,7 @@ def _is_collection(value: Any) -> bool:
 
 
 def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
-    """The type's constructor called with the gathered members; the outputs if it refuses them.
-
-    Examples are a deque, and transformers' caches.
-    """
+    """Gather a collection such as a deque or transformers' caches; the outputs if its constructor refuses members."""
     _check_alike(outputs, type(outputs[0]))
     members = [_gather(list(column), target, dim) for column in zip(*outputs, strict=True)]
     try:

@@ -1,8 +1,4 @@
-"""One replica of the base: shells that are built once and refreshed every forward.
-
-A shell is a module without tensors of its own. One that another object refers to, as its reference count shows, is
-left alone (CACHING.md).
-"""
+"""One replica of the base: shells that are built once and refreshed every forward (CACHING.md)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -48,7 +44,7 @@ def states_of(tree: ModuleTree) -> list[State]:
 class Shells:
     """One shell per module, in the order of the tree; a placeholder for a custom module.
 
-    The dicts are made once: new ones in every forward would cost more garbage collection than the rest of the refresh.
+    New dicts in every forward would cost more garbage collection than the rest of the refresh.
     """
 
     def __init__(self, tree: ModuleTree, is_interleaved: bool = False) -> None:
@@ -116,10 +112,7 @@ class Shells:
         return counts == self._counts_as_linked() == count_references(self._shells)
 
     def _counts_as_linked(self) -> list[int]:
-        """The reference counts that idle shells would have now.
-
-        The forward may have replaced or registered shells, or put them in attributes.
-        """
+        """The forward may have replaced or registered shells, or put them in attributes."""
         links = count_own_references(chain(self._registered(), self._written()))
         return [count + links[id(shell)] for shell, count in zip(self._shells, self._counts_when_empty, strict=True)]
 
@@ -142,7 +135,7 @@ class Shells:
                     yield value
 
     def empty(self) -> None:
-        """Drop all state; call it only if the shells are idle or about to be refreshed."""
+        """Call this only if the shells are idle or about to be refreshed."""
         if self._is_empty:
             return
         self._custom, self._custom_counts = [], []
@@ -163,7 +156,7 @@ class Shells:
             _assign(shell, "__class__", nn.Module)
 
     def _clear_dicts(self) -> bool:
-        """Clear all dicts; return False if another object refers to one, or a bare table was filled."""
+        """Return False if another object refers to a dict, or a bare table was filled."""
         if count_references(self._states) != self._state_counts or any(self._bare_tables):
             return False
         for state in self._states:
@@ -236,7 +229,7 @@ def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -
 
 
 def _assign_members(replica: nn.Module, node: Node, modules: list[nn.Module], delivery: Delivery) -> None:
-    """Set every member by setattr, as RNNs need it; it may read a value at once, so first wait for all tensors."""
+    """RNNs need setattr for every member. A setattr may read a value at once, so first wait for all tensors."""
     tensors = delivery.tensors
     for _, i in (*node.parameters, *node.buffers):
         if i in delivery.arrivals:

@@ -19,9 +19,8 @@ from dpbench.parallel.lanes import current_handle, current_stream
 class Arrival:
     """Events after which a bucket may be used on a lane.
 
-    Producer: the side streams, at the events. Consumer: each stream that reads the bucket; it waits once. On the first
-    lane the events say that the base's own tensors have been read. A forward that writes to them, such as batch norm's,
-    does so afterwards.
+    Producer: the side streams. Consumer: each stream that reads the bucket; it waits once. On the first lane the events
+    say that the base's own tensors have been read. A forward that writes to them, such as batch norm's, waits too.
     """
 
     def __init__(self, device: torch.device, events: Sequence[Any]) -> None:
@@ -30,7 +29,6 @@ class Arrival:
         self._waited: list[int] = []
 
     def wait(self) -> None:
-        """Make the device's current stream wait, once per stream."""
         if is_dynamo_compiling():  # dynamo would trace this wait and recompile for the next one
             torch.compiler.disable(Arrival.wait)(self)
             return
@@ -43,8 +41,6 @@ class Arrival:
 
 
 class AwaitedTable(dict[str, Tensor | None]):
-    """Tensors that may not have arrived yet: each access to a value waits for it."""
-
     def __init__(self, values: dict[str, Tensor | None], arrivals: dict[str, Arrival]) -> None:
         super().__init__(values)
         self._arrivals = arrivals
@@ -112,8 +108,6 @@ here = _Here()
 
 
 class ChildTable(dict[str, Any]):
-    """A replica's children: a read by name may pass the baton on. Those named in `leaves` count as leaves."""
-
     __slots__ = ("leaves",)
 
     def __init__(self, leaves: Collection[str]) -> None:

@@ -2,8 +2,7 @@
 
 A replica's forward behaves as if it ran in the caller's thread, and changes nothing in the thread that runs it.
 
-`ThreadHazards` checks whether replicas have used state that all threads share: generators, forward-mode AD's level, the
-cache of `parametrize.cached`, settings of the process. DIFFERENCES.md says what goes wrong then.
+DIFFERENCES.md says what goes wrong if replicas on threads use shared state.
 """
 
 import contextvars
@@ -82,14 +81,14 @@ class ThreadState(NamedTuple):
         torch.set_autocast_cache_enabled(self.autocast_cache)
 
     def run_here(self, call: Callable[[], T]) -> T:
-        """Call `call` in the state's own thread; undo the flags and context variables that it sets."""
+        """Call `call` in the state's own thread, and undo what it sets."""
         try:
             return contextvars.copy_context().run(call)
         finally:
             self.set_flags()
 
     def run_elsewhere(self, call: Callable[[], T]) -> T:
-        """Call `call` in another thread with this state; the caller brings the context variables."""
+        """Call `call` in another thread. The caller brings the context variables."""
         if torch.get_num_threads() != self.intra_op_threads:
             torch.set_num_threads(self.intra_op_threads)
         if (_DENORMAL == 0) != self.flushes_denormals:

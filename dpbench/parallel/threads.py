@@ -1,4 +1,4 @@
-"""The threads of a wrapper: one per lane beyond the first, the same in every forward; and the stall watchdog.
+"""The threads of a wrapper, one per lane beyond the first; and the stall watchdog.
 
 Replicas may wait for each other, for example at the barrier of a synchronised batch norm. The watchdog lets the others
 run at the same time in two cases:
@@ -8,8 +8,7 @@ waiting   the running replica waits for a lock while the process is idle. On Lin
           thread's clock goes on
 slow      the run has made no progress for seconds; in a wrapper's first run, which may load kernels, for minutes
 
-Neither holds while the replica is in a compiler or a debugger. A needless rescue costs time and changes the order in
-which random numbers are drawn.
+A needless rescue costs time and changes the order in which random numbers are drawn.
 """
 
 import os
@@ -38,10 +37,9 @@ def value_of(outcome: Outcome) -> Any:
 
 
 class LaneThread:
-    """Runs calls one after the other; ends when this object is garbage, or with the interpreter.
+    """No code joins the thread: the wrapper may be collected in a thread that holds the lock for joining.
 
-    No code joins the thread: the wrapper may be collected in a thread that holds the lock for joining. Calls and
-    outcomes go through queues in C. An interrupt cannot leave these half changed, but it can leave a
+    Calls and outcomes go through queues in C. An interrupt cannot leave these half changed, but it can leave a
     `threading.Condition` locked, and so all of concurrent.futures.
     """
 
@@ -81,8 +79,9 @@ class ThreadPools:
         self._process = os.getpid()
 
     def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
-        """Run `first` here and the others on threads; return the results when all have ended. An interrupt may come at
-        any moment. Then `give_up` is called, and the interrupt is raised when all have ended.
+        """Run `first` here and the others on threads; return the results when all have ended.
+
+        After an interrupt `give_up` is called, and the interrupt is raised when all have ended.
         """
         pool = self._take()
         try:
@@ -110,7 +109,7 @@ class ThreadPools:
 
 CHECK_EVERY_S = 0.25
 WAITING_CHECKS = 2
-"""Checks without progress before a replica that waits for a lock, in an idle process, is rescued."""
+"""Checks without progress before a waiting replica is rescued."""
 SLOW_CHECKS = 40
 """Checks without progress before any run is rescued."""
 FIRST_FACTOR = 12
@@ -122,7 +121,7 @@ _ON_THEIR_OWN = (
     *("torch._dynamo.convert_frame", "torch._inductor", "torch.utils.cpp_extension", "torch.utils.file_baton"),
     *("triton.compiler", "triton.runtime.build", "subprocess", "bdb", "debugpy", "pydevd", "_pydevd_bundle"),
 )
-"""Compilers, child processes and debuggers: they never wait for a replica."""
+"""These modules never wait for a replica."""
 
 
 class WatchedThread:
@@ -142,7 +141,6 @@ class WatchedThread:
             return 0.0
 
     def waits_for_a_lock(self) -> bool:
-        """Whether the kernel says that the thread waits for a lock."""
         try:
             with open(self._wait_channel) as file:
                 return "futex" in file.read()
@@ -150,7 +148,7 @@ class WatchedThread:
             return False
 
     def is_on_its_own(self, until: str) -> bool:
-        """Whether a compiler, a debugger or the like is on the stack above the module `until`."""
+        """Whether one of `_ON_THEIR_OWN` is on the stack above the module `until`."""
         frame = sys._current_frames().get(self._ident)
         while frame is not None and (name := str(frame.f_globals.get("__name__"))) != until:
             if any(f"{name}.".startswith(f"{module}.") for module in _ON_THEIR_OWN):
@@ -183,11 +181,11 @@ class WatchedRun(ABC):
     @property
     @abstractmethod
     def thread(self) -> WatchedThread | None:
-        """The running call's thread; None if it has not begun."""
+        """None if the running call has not begun."""
 
     @abstractmethod
     def rescue_others(self) -> None:
-        """Let all other calls run, each on a thread."""
+        """Let every other call run on a thread."""
 
     def check(self) -> None:
         progress, thread = self.progress, self.thread

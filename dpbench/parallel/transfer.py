@@ -7,8 +7,8 @@ it. On route "nccl" one call sends a bucket, and one call adds the gradients::
     forward     hub: pack ──> near 1, far 1, far 2, far 3: broadcast        near 1 is lane 0's end
     backward    hub, far 1, far 2, far 3: reduce into lane 0's flat
 
-A batch for fewer lanes than devices goes by a star: a short last batch is not worth another one. Calls are made one at
-a time: from two threads they could reach the devices in different orders, and wait for each other.
+Calls are made one at a time: from two threads they could reach the devices in different orders, and wait for each
+other.
 """
 
 import threading
@@ -30,7 +30,7 @@ PROBE_ELEMENTS = 1 << 20
 MOST_PEERS = 8
 """The peers that a CUDA device can have (CUDA C++ Programming Guide, Peer-to-Peer)."""
 _NO_PEERS_LEFT = "peer mapping resources exhausted"
-"""CUDA's text for cudaErrorTooManyPeers."""
+"""The text of cudaErrorTooManyPeers."""
 _SPREAD = 0x1E3779B97F4A7C15
 """Factor of Knuth's multiplicative hash."""
 
@@ -59,11 +59,8 @@ def send_chunks(chunks: Sequence[Tensor], lanes: Sequence[Lane]) -> list[Tensor]
     Producer: the current stream of the tensor's device. Consumer: the lane's compute stream, which waits.
     `record_stream` keeps the source until the copy is over, and the copy until the lane has used it.
 
-    A tensor on the host has the lane's inbound stream, so the copy waits for no earlier step. That overlaps if the
-    tensor is pinned; if it is not, CUDA blocks the host until the copy is over.
-
-    A copy to the base's device also waits for the compute stream: the optimizer may read a gradient there that the
-    engine cloned on the hub.
+    A copy from the host overlaps with an earlier step only if the tensor is pinned. A copy to the base's device also
+    waits for the compute stream: the optimizer may read a gradient there that the engine cloned on the hub.
     """
     base, source = lanes[0].device, chunks[0].device
     used = lanes[: len(chunks)]
@@ -111,7 +108,7 @@ def _goes_directly(source: torch.device, destination: torch.device, is_staged: b
 
 
 def is_sound(source: torch.device, destination: torch.device) -> bool:
-    """Whether direct copies arrive intact; only peers are tested, others copy through the host."""
+    """Only peers are tested: others copy through the host."""
     if source == destination or "cpu" in (source.type, destination.type):
         return True
     return _peers_are_sound(source, destination)
@@ -119,7 +116,7 @@ def is_sound(source: torch.device, destination: torch.device) -> bool:
 
 @cache
 def are_peers(source: torch.device, destination: torch.device) -> bool:
-    """Whether the devices reach each other's memory; a device reaches its own."""
+    """Whether `source` reaches the memory of `destination`."""
     are_peers = getattr(torch.get_device_module(source), "can_device_access_peer", lambda *_: False)
     return source == destination or bool(are_peers(source, destination))
 
@@ -185,7 +182,7 @@ def check_route(policy: Policy, devices: Sequence[torch.device]) -> None:
 
 
 def why_unsupported(devices: Sequence[torch.device], is_staged: bool) -> str | None:
-    """Why NCCL cannot serve lanes on these devices, or None."""
+    """None if NCCL can serve lanes on these devices."""
     if devices[0].type != "cuda":
         return f"the lanes are on {devices[0].type!r}"
     if len(set(devices)) < len(devices):
@@ -197,14 +194,14 @@ def why_unsupported(devices: Sequence[torch.device], is_staged: bool) -> str | N
 
 
 def broadcast_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
-    """Copy the first flat to the others, each on the stream of its device."""
+    """Copy the first flat to the others."""
     parts = [flat.view(torch.uint8) for flat in flats]  # as bytes, because NCCL has not all of torch's types
     with _one_call:
         torch.cuda.nccl.broadcast(parts, streams=streams)
 
 
 def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]]) -> None:
-    """Copy a packed bucket to all receivers, pairs of `FlatCopy` and lane; lane 0's end is on `up`."""
+    """The receivers are pairs of `FlatCopy` and lane. Lane 0's end is on `up`."""
     for copy, lane in receivers:
         with use_stream(lane.device, lane.far):
             copy.prepare(len(packed), lane)
@@ -214,7 +211,7 @@ def send_to_all(packed: Tensor, up: Stream, receivers: Sequence[tuple[Any, Lane]
 
 
 def sum_by_nccl(flats: Sequence[Tensor], streams: Sequence[Stream]) -> None:
-    """Add all flats into the first one, each on the stream of its device."""
+    """Add all flats into the first one."""
     parts = [torch.view_as_real(flat) if flat.is_complex() else flat for flat in flats]
     with _one_call:
         torch.cuda.nccl.reduce(parts, parts[0], streams=streams)
