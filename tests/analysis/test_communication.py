@@ -40,15 +40,15 @@ def steps(*others, number=6):
     ],
 )
 def test_counters(ranks, counters, differing):
-    found = communication(ranks)
-    assert counters.items() <= found.by_name().items()
-    assert (found.steps, found.differing) == (4, differing)
+    counted = communication(ranks)
+    assert counters.items() <= counted.by_name().items()
+    assert (counted.steps, counted.differing) == (4, differing)
 
 
 def test_a_step_that_lacks_a_collective_has_a_negative_counter():
     usual, lacking = steps().steps[0], ()
-    found = communication([RankIssues(steps=(usual, usual, usual, lacking, usual))] * 2)
-    assert found.by_name()["seldom.backward.all_reduce.count"] == -1
+    counted = communication([RankIssues(steps=(usual, usual, usual, lacking, usual))] * 2)
+    assert counted.by_name()["seldom.backward.all_reduce.count"] == -1
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def moved(*issues, setup=()):
 )
 def test_what_is_worse(base, head, worse):
     changes, blames = compare_communication("train.py", base, head)
-    found = {change.counter: change.is_worse for change in changes}
-    assert worse.items() <= found.items()
-    assert bool(found) is bool(worse)
-    assert {blame.counter for blame in blames} == {counter for counter, is_worse in found.items() if is_worse}
+    is_worse = {change.counter: change.is_worse for change in changes}
+    assert worse.items() <= is_worse.items()
+    assert bool(is_worse) is bool(worse)
+    assert {blame.counter for blame in blames} == {counter for counter in is_worse if is_worse[counter]}

@@ -17,8 +17,8 @@ def rounds(case: Case, *times_s: float, **fields: object) -> list[Record]:
     return [ok(case, number, [time_s], **fields) for number, time_s in enumerate(times_s)]
 
 
-def only(found: Comparisons) -> Comparison:
-    (comparison,) = found.comparisons
+def only(compared: Comparisons) -> Comparison:
+    (comparison,) = compared.comparisons
     return comparison
 
 
@@ -32,8 +32,8 @@ TUNED = rounds(case("tuned"), 0.1, 0.12)
 
 
 def test_lanes_that_share_a_device_are_compared_with_naive_and_with_one_device() -> None:
-    found = compare([*TUNED, *NAIVE, *SINGLE])
-    comparison = only(found)
+    compared = compare([*TUNED, *NAIVE, *SINGLE])
+    comparison = only(compared)
     rows = by_variant(comparison)
     assert list(rows) == ["single", "naive", "tuned"]
     assert comparison.reference == VariantName.NAIVE
@@ -43,8 +43,8 @@ def test_lanes_that_share_a_device_are_compared_with_naive_and_with_one_device()
     assert rows["single"].percent_of_single == 100
     assert rows["tuned"].percent_of_single == pytest.approx(100 * 0.1 / (0.1 * 0.12) ** 0.5)
     assert {row.percent_of_limit for row in comparison.rows} == {None}
-    assert found.single_device_baselines == ()
-    assert found.environment == ENVIRONMENT
+    assert compared.single_device_baselines == ()
+    assert compared.environment == ENVIRONMENT
 
 
 def test_samples_of_different_numbers_of_steps_are_not_compared() -> None:
@@ -60,14 +60,14 @@ def test_samples_of_different_numbers_of_steps_are_not_compared() -> None:
         ]
 
     single, naive, tuned = map(of_20_steps, (SINGLE, NAIVE, TUNED))
-    found = compare([*SINGLE, *NAIVE, *TUNED, *single, *naive, *tuned])
-    assert [comparison.setting.steps_per_sample for comparison in found.comparisons] == [1, 20]
-    for comparison in found.comparisons:
+    compared = compare([*SINGLE, *NAIVE, *TUNED, *single, *naive, *tuned])
+    assert [comparison.setting.steps_per_sample for comparison in compared.comparisons] == [1, 20]
+    for comparison in compared.comparisons:
         rows = by_variant(comparison)
         assert {row.summary.case.steps_per_sample for row in rows.values()} == {comparison.setting.steps_per_sample}
         assert rows["tuned"].ratio.value == pytest.approx(((0.1 * 0.12) / (0.2 * 0.22)) ** 0.5)
         assert rows["single"].percent_of_single == 100
-    assert found.comparisons[1].rows[0].summary.step_time_s.value == pytest.approx(0.08)
+    assert compared.comparisons[1].rows[0].summary.step_time_s.value == pytest.approx(0.08)
     alone = only(compare([*tuned, *NAIVE, *SINGLE][:2]))
     assert alone.reference is None
     mixed = compare([*tuned, *NAIVE, *SINGLE])
@@ -77,13 +77,14 @@ def test_samples_of_different_numbers_of_steps_are_not_compared() -> None:
 
 def test_lanes_with_a_device_each_are_held_against_one_devices_share() -> None:
     share = rounds(case("single", "cuda:0", batch=32), 0.08, 0.08)
-    found = compare([*rounds(case("torch_dp", "cuda*2"), 0.2, 0.2), *rounds(case("tuned", "cuda*2"), 0.1, 0.1), *share])
-    comparison = only(found)
+    lanes = [*rounds(case("torch_dp", "cuda*2"), 0.2, 0.2), *rounds(case("tuned", "cuda*2"), 0.1, 0.1)]
+    compared = compare([*lanes, *share])
+    comparison = only(compared)
     rows = by_variant(comparison)
     assert list(rows) == ["torch_dp", "tuned"]
     assert comparison.reference == VariantName.TORCH_DP
     assert (rows["tuned"].percent_of_limit, rows["tuned"].percent_of_single) == (pytest.approx(80), None)
-    assert [summary.case.batch for summary in found.single_device_baselines] == [32]
+    assert [summary.case.batch for summary in compared.single_device_baselines] == [32]
 
 
 def test_single_with_the_whole_batch_is_a_row_wherever_its_device_is_the_first_lane() -> None:
@@ -176,9 +177,9 @@ def test_records_of_different_environments_are_refused_with_fields_and_values() 
 
 
 def test_different_environments_are_let_through_when_told_and_returned() -> None:
-    found = compare([*TUNED, *elsewhere(commit="abc")], allow_different=True)
-    assert found.differences == {"commit": (None, "abc")}
-    assert by_variant(only(found))["tuned"].ratio is not None
+    compared = compare([*TUNED, *elsewhere(commit="abc")], allow_different=True)
+    assert compared.differences == {"commit": (None, "abc")}
+    assert by_variant(only(compared))["tuned"].ratio is not None
 
 
 def test_a_failed_child_without_an_environment_differs_from_none() -> None:

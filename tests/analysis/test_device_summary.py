@@ -11,15 +11,15 @@ def a_round(telemetry: object, **peaks: dict[str, Reading]) -> Metrics:
 
 
 def of_one(*rounds: Metrics) -> DeviceSummary:
-    (found,) = summarise_devices(rounds)
-    return found
+    (summary,) = summarise_devices(rounds)
+    return summary
 
 
 def test_a_figure_is_the_median_over_the_rounds_that_have_it() -> None:
-    found = of_one(*(a_round({"cuda:0": telemetry(busy)}) for busy in (10.0, 30.0, 50.0)))
-    busy = found.figures["sm_busy_percent"]
+    summary = of_one(*(a_round({"cuda:0": telemetry(busy)}) for busy in (10.0, 30.0, 50.0)))
+    busy = summary.figures["sm_busy_percent"]
     assert (busy.value, busy.rounds, busy.rounds_without, busy.reason) == (30.0, 3, 0, None)
-    assert (found.device, found.uuids, found.value("window_s")) == ("cuda:0", ("GPU-aa",), 2.0)
+    assert (summary.device, summary.uuids, summary.value("window_s")) == ("cuda:0", ("GPU-aa",), 2.0)
 
 
 def test_rounds_without_a_value_are_counted_with_their_reason() -> None:
@@ -30,11 +30,11 @@ def test_rounds_without_a_value_are_counted_with_their_reason() -> None:
 
 
 def test_without_telemetry_every_figure_has_the_reason_and_peaks_remain() -> None:
-    found = of_one(a_round({"cuda:0": "no driver"}, peak_device_bytes={"cuda:0": Reading(value=7.0)}))
-    assert found.value("peak_device_bytes") == 7
-    assert found.figures["energy_per_step_j"].reason == found.figures["throttled_percent"].reason == "no driver"
-    assert found.figures["peak_reserved_bytes"].reason == "the record does not have it"
-    assert (found.uuids, found.throttled_s) == ((), {})
+    summary = of_one(a_round({"cuda:0": "no driver"}, peak_device_bytes={"cuda:0": Reading(value=7.0)}))
+    assert summary.value("peak_device_bytes") == 7
+    assert summary.figures["energy_per_step_j"].reason == summary.figures["throttled_percent"].reason == "no driver"
+    assert summary.figures["peak_reserved_bytes"].reason == "the record does not have it"
+    assert (summary.uuids, summary.throttled_s) == ((), {})
 
 
 def test_records_without_any_reading_have_no_devices() -> None:
@@ -42,12 +42,10 @@ def test_records_without_any_reading_have_no_devices() -> None:
 
 
 def test_links_are_what_is_sent_and_received() -> None:
-    found = of_one(a_round({"cuda:0": telemetry(10.0, nvlink_sent_bytes_per_step=REFUSED)}))
-    assert found.value("pcie_bytes_per_step") == 20.0
-    assert (found.value("nvlink_bytes_per_step"), found.figures["nvlink_bytes_per_step"].reason) == (
-        None,
-        "no permission",
-    )
+    summary = of_one(a_round({"cuda:0": telemetry(10.0, nvlink_sent_bytes_per_step=REFUSED)}))
+    assert summary.value("pcie_bytes_per_step") == 20.0
+    assert summary.value("nvlink_bytes_per_step") is None
+    assert summary.figures["nvlink_bytes_per_step"].reason == "no permission"
 
 
 def test_the_throttled_share_is_that_of_the_most_frequent_cause() -> None:
@@ -59,13 +57,13 @@ def test_the_throttled_share_is_that_of_the_most_frequent_cause() -> None:
 
 def test_sources_and_the_shortest_span_are_kept() -> None:
     powers = [Reading(value=1.0, source="driver's samples", span_s=span_s) for span_s in (2.0, 1.0)]
-    power = of_one(*(a_round({"cuda:0": telemetry(10.0, power_w=each)}) for each in powers)).figures["power_w"]
+    power = of_one(*(a_round({"cuda:0": telemetry(10.0, power_w=power_w)}) for power_w in powers)).figures["power_w"]
     assert (power.source, power.span_s) == ("driver's samples", 1.0)
 
 
 def ends(*busy: object) -> list[str]:
-    devices = {f"cuda:{i}": telemetry(each) if isinstance(each, float) else each for i, each in enumerate(busy)}
-    return [each.device for each in busiest_and_idlest(summarise_devices([a_round(devices)]))]
+    devices = {f"cuda:{i}": telemetry(share) if isinstance(share, float) else share for i, share in enumerate(busy)}
+    return [device.device for device in busiest_and_idlest(summarise_devices([a_round(devices)]))]
 
 
 def test_the_busiest_comes_first_and_the_idlest_second() -> None:

@@ -32,21 +32,21 @@ def test_devices_of_their_own_count_each_and_have_a_limit():
         ok(on("torch_dp", "cuda*2"), 0, [0.04]),
         ok(on("ddp", "cuda:0+cuda:1+cuda:0+cuda:1", machines=2), 0, [0.025]),
     ]
-    found = rungs(records)
-    assert found["torch_dp"].devices == 2
-    assert found["torch_dp"].efficiency_percent == pytest.approx(50)
-    assert found["torch_dp"].percent_of_limit == pytest.approx(75)
-    assert found["ddp"].devices == 4
-    assert found["ddp"].efficiency_percent == pytest.approx(40)
-    assert found["ddp"].percent_of_limit == pytest.approx(80)
-    assert found["single"].percent_of_limit is None
-    assert len(found) == 3  # the shares of one device are limits, not rungs
+    by_variant = rungs(records)
+    assert by_variant["torch_dp"].devices == 2
+    assert by_variant["torch_dp"].efficiency_percent == pytest.approx(50)
+    assert by_variant["torch_dp"].percent_of_limit == pytest.approx(75)
+    assert by_variant["ddp"].devices == 4
+    assert by_variant["ddp"].efficiency_percent == pytest.approx(40)
+    assert by_variant["ddp"].percent_of_limit == pytest.approx(80)
+    assert by_variant["single"].percent_of_limit is None
+    assert len(by_variant) == 3  # the shares of one device are limits, not rungs
 
 
 def test_without_one_device_there_is_no_efficiency_and_a_skipped_rung_stays():
-    found = rungs(TWO_MACHINES[1:], [Skip(on("torch_dp"), "no accelerator")])
-    assert {rung.efficiency_percent for rung in found.values()} == {None}
-    assert found["torch_dp"].summary.items_per_s is None
+    by_variant = rungs(TWO_MACHINES[1:], [Skip(on("torch_dp"), "no accelerator")])
+    assert {rung.efficiency_percent for rung in by_variant.values()} == {None}
+    assert by_variant["torch_dp"].summary.items_per_s is None
 
 
 def test_skew_is_by_rank_and_by_machine():
@@ -54,9 +54,9 @@ def test_skew_is_by_rank_and_by_machine():
         metrics = METRICS.model_copy(update={"skew_s": (0.3, 0.5), "rank_lag_s": (0.0, 0.1, 0.4, 0.2)})
         return ok(on("ddp", "cpu*4", machines=machines), 0, [0.2]).model_copy(update={"metrics": metrics})
 
-    found = rungs([ranked(2)])["ddp"]
-    assert found.rank_skew_s == pytest.approx(0.4)
-    assert found.machine_skew_s == pytest.approx(0.4 - 0.1)
+    rung = rungs([ranked(2)])["ddp"]
+    assert rung.rank_skew_s == pytest.approx(0.4)
+    assert rung.machine_skew_s == pytest.approx(0.4 - 0.1)
     assert rungs([ranked(1)])["ddp"].machine_skew_s is None
     assert rungs(TWO_MACHINES)["ddp"].rank_skew_s is None
 

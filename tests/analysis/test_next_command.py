@@ -9,14 +9,14 @@ from tests.records.making import case
 
 
 def command(variant="tuned", step_s=0.1, **changed):
-    found = case(variant).model_copy(update=changed)
-    return next_command([summarise(rounds(found, step_s, step_s))], 7)
+    measured = case(variant).model_copy(update=changed)
+    return next_command([summarise(rounds(measured, step_s, step_s))], 7)
 
 
 def test_names_are_quoted_and_only_what_differs_from_the_defaults_is_named():
-    found = command("tuned[dispatch=threads]")
+    line = command("tuned[dispatch=threads]")
     place = "--workloads mlp/tiny --batch 64 --devices 'cpu*2' --threads 2"
-    assert found.startswith(f"dpbench compare --variants 'tuned[dispatch=threads]' {place} --rounds 7 --budget ")
+    assert line.startswith(f"dpbench compare --variants 'tuned[dispatch=threads]' {place} --rounds 7 --budget ")
     assert " --seed 3 --steps-per-sample 5 --rounds 7 " in command(seed=3, steps_per_sample=5)
 
 

@@ -46,10 +46,10 @@ def test_a_phase_without_parts_stays_whole():
 
 
 def test_a_phase_whose_moves_are_not_known_computes_and_moves():
-    found = phases(forward=1.0, loss=0.1, backward=2.0, optimiser=0.5)
-    works = {part.name: part.work for part in found.parts(devices=2)}
+    summary = phases(forward=1.0, loss=0.1, backward=2.0, optimiser=0.5)
+    works = {part.name: part.work for part in summary.parts(devices=2)}
     assert works == {"loss": Work.COMPUTE, "forward": Work.BOTH, "backward": Work.BOTH, "optimiser": Work.COMPUTE}
-    assert {part.work for part in found.parts()} == {Work.COMPUTE}
+    assert {part.work for part in summary.parts()} == {Work.COMPUTE}
     assert Work.BOTH not in {part.work for part in STOCK.parts(devices=2)}
 
 
@@ -76,10 +76,10 @@ def a_round(**fields: object) -> Metrics:
 
 
 def test_a_phase_is_the_median_over_rounds() -> None:
-    found = summarise_phases([a_round(phases_s={"forward": seconds, "reduce": "none"}) for seconds in (1.0, 5.0, 2.0)])
-    assert found.phases_s["forward"].value == 2.0
-    assert (found.phases_s["reduce"].value, found.phases_s["reduce"].reason) == (None, "none")
-    assert (found.skew_s, found.rank_lag_s, found.slowest_rank) == (None, (), None)
+    summary = summarise_phases([a_round(phases_s={"forward": time_s, "reduce": "none"}) for time_s in (1.0, 5.0, 2.0)])
+    assert summary.phases_s["forward"].value == 2.0
+    assert (summary.phases_s["reduce"].value, summary.phases_s["reduce"].reason) == (None, "none")
+    assert (summary.skew_s, summary.rank_lag_s, summary.slowest_rank) == (None, (), None)
 
 
 def test_a_phase_disagrees_if_it_is_longer_than_the_step_with_its_spread() -> None:
@@ -105,15 +105,15 @@ def test_a_round_without_the_phase_is_counted() -> None:
 
 
 def test_skew_is_the_median_of_the_rounds_medians() -> None:
-    found = summarise_phases([a_round(skew_s=skew) for skew in ((1.0, 2.0, 9.0), (4.0,), (6.0, 6.0))])
-    assert found.skew_s is not None
-    assert found.skew_s.value == 4.0
+    summary = summarise_phases([a_round(skew_s=skew) for skew in ((1.0, 2.0, 9.0), (4.0,), (6.0, 6.0))])
+    assert summary.skew_s is not None
+    assert summary.skew_s.value == 4.0
 
 
 def test_lags_are_by_rank_and_the_slowest_is_named() -> None:
-    found = summarise_phases([a_round(rank_lag_s=lags) for lags in ((0.0, 0.5, 0.2), (0.1, 0.3, 0.2))])
-    assert [lag.value for lag in found.rank_lag_s] == pytest.approx([0.05, 0.4, 0.2])
-    assert found.slowest_rank == 1
+    summary = summarise_phases([a_round(rank_lag_s=lags) for lags in ((0.0, 0.5, 0.2), (0.1, 0.3, 0.2))])
+    assert [lag.value for lag in summary.rank_lag_s] == pytest.approx([0.05, 0.4, 0.2])
+    assert summary.slowest_rank == 1
 
 
 def test_the_slowest_ranks_phases_are_its_own_in_every_round() -> None:
@@ -121,9 +121,9 @@ def test_the_slowest_ranks_phases_are_its_own_in_every_round() -> None:
         a_round(rank_lag_s=(0.0, lag), phases_by_rank_s=({"forward": 9.0}, {"forward": seconds}))
         for lag, seconds in ((0.2, 1.0), (0.4, 3.0), (0.0, 5.0))
     ]
-    found = summarise_phases(rounds).slowest_phases_s
-    assert found is not None
-    assert found["forward"].value == 3.0
+    phases_s = summarise_phases(rounds).slowest_phases_s
+    assert phases_s is not None
+    assert phases_s["forward"].value == 3.0
     assert summarise_phases([a_round(rank_lag_s=(0.0, 0.1))]).slowest_phases_s is None
 
 

@@ -25,15 +25,15 @@ SILENT = metrics(a=gpu(power=UNKNOWN), b="MIG has split the GPU")
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"), [(COOL, False), (HOT, True), (SILENT, None), (METRICS, None), (metrics(cpu="none"), None)]
+    ("measured", "expected"), [(COOL, False), (HOT, True), (SILENT, None), (METRICS, None), (metrics(cpu="none"), None)]
 )
-def test_a_record_is_marked_where_any_cause_on_any_gpu_took_over_a_hundredth(found: Metrics, expected: bool | None):
-    assert found.is_throttled is expected
+def test_a_record_is_marked_where_any_cause_on_any_gpu_took_over_a_hundredth(measured: Metrics, expected: bool | None):
+    assert measured.is_throttled is expected
 
 
-def records(variant: str, *found: Metrics, devices: str = "cuda*2", batch: int = 64) -> list[Record]:
+def records(variant: str, *rounds: Metrics, devices: str = "cuda*2", batch: int = 64) -> list[Record]:
     of = case(variant, devices, batch)
-    return [ok(of, number).model_copy(update={"metrics": each}) for number, each in enumerate(found)]
+    return [ok(of, number).model_copy(update={"metrics": measured}) for number, measured in enumerate(rounds)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_throttled_record_is_compared_with_no_other_and_both_are_named(other):
     mine = records("tuned", HOT)
     unlike = next(record for record in other if record.metrics is COOL)
     with pytest.raises(WrongInputError) as caught:
-        compare([*mine, *(each.model_copy(update={"run": "another"}) for each in other)])
+        compare([*mine, *(record.model_copy(update={"run": "another"}) for record in other)])
     assert str(caught.value) == (
         f"throttled: {mine[0].case.id} (round 0) was held back by its GPUs' clocks and {unlike.case.id} (round "
         f"{unlike.round}) was not; allowed: records that are alike in this"
@@ -56,9 +56,9 @@ def test_a_throttled_record_is_compared_with_no_other_and_both_are_named(other):
 
 
 def test_when_told_it_is_let_through_and_returned():
-    found = compare([*records("tuned", HOT), *records("naive", COOL)], allow_different=True)
-    assert found.differences == {"throttled": (False, True)}
-    assert len(found.comparisons[0].rows) == 2
+    comparisons = compare([*records("tuned", HOT), *records("naive", COOL)], allow_different=True)
+    assert comparisons.differences == {"throttled": (False, True)}
+    assert len(comparisons.comparisons[0].rows) == 2
 
 
 def test_what_is_alike_or_unknown_or_never_compared_is_compared_as_ever():

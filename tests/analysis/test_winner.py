@@ -20,26 +20,26 @@ STEADY = (1.0, 1.01, 0.99, 1.0, 1.0)
 
 
 def times(factor):
-    return tuple(factor * each for each in STEADY)
+    return tuple(factor * time_s for time_s in STEADY)
 
 
 def test_the_shortest_step_wins_if_its_interval_is_apart():
-    found = winner(naive=times(2), tuned=times(1), ddp=times(1.5))
-    assert found.best.case.variant == "tuned"
-    assert list(found.slower) == ["ddp", "naive"]
-    assert found.rivals == ()
+    ranking = winner(naive=times(2), tuned=times(1), ddp=times(1.5))
+    assert ranking.best.case.variant == "tuned"
+    assert list(ranking.slower) == ["ddp", "naive"]
+    assert ranking.rivals == ()
 
 
 def test_a_scheme_whose_interval_contains_one_is_a_rival():
-    found = winner(naive=times(2), tuned=times(1), ddp=times(1.001))
-    assert found.rivals == ("ddp",)
+    ranking = winner(naive=times(2), tuned=times(1), ddp=times(1.001))
+    assert ranking.rivals == ("ddp",)
 
 
 def test_limits_do_not_win_and_one_device_may_be_faster_than_all():
-    found = winner(single=times(0.5), floor=times(0.4), naive=times(2), tuned=times(1))
-    assert found.best.case.variant == "tuned"
-    assert found.alone.value == pytest.approx(2)
-    assert found.is_slower_than_one_device
+    ranking = winner(single=times(0.5), floor=times(0.4), naive=times(2), tuned=times(1))
+    assert ranking.best.case.variant == "tuned"
+    assert ranking.alone.value == pytest.approx(2)
+    assert ranking.is_slower_than_one_device
     assert not winner(single=times(1), tuned=times(1)).is_slower_than_one_device
 
 

@@ -58,24 +58,25 @@ def asv(tmp_path_factory):
     shutil.copytree(ROOT / "dpbench", folder / "dpbench", ignore=ignored)
     shutil.copytree(ROOT / "benchmarks", folder / "benchmarks", ignore=ignored)
     shutil.copy(ROOT / "asv.conf.json", folder)
-    found = Asv(folder, {}, {})
-    found.git("init", "--quiet", "--initial-branch", "main")
+    commits, outputs = {}, {}
+    repository = Asv(folder, commits, outputs)
+    repository.git("init", "--quiet", "--initial-branch", "main")
     module = folder / "dpbench/parallel/module.py"
     as_it_is = module.read_text()
     slow = as_it_is.replace(FORWARD, FORWARD + SLEEP)
     assert slow != as_it_is
-    found.git("commit", "--quiet", "--allow-empty", "-m", "none")
-    found.commits["none"] = found.git("rev-parse", "HEAD")
+    repository.git("commit", "--quiet", "--allow-empty", "-m", "none")
+    commits["none"] = repository.git("rev-parse", "HEAD")
     for name, text in (("fast", as_it_is), ("slow", slow), ("slow still", f"{slow}# and a line\n")):
         module.write_text(text)
-        found.git("add", "dpbench/parallel")
-        found.git("commit", "--quiet", "-m", name)
-        found.commits[name] = found.git("rev-parse", "HEAD")
+        repository.git("add", "dpbench/parallel")
+        repository.git("commit", "--quiet", "-m", name)
+        commits[name] = repository.git("rev-parse", "HEAD")
     module.write_text("raise RuntimeError('the wrapper of the working tree')\n")
-    found.dpbench("asv-machine", "--machine", "here")
+    repository.dpbench("asv-machine", "--machine", "here")
     two_rounds = ("--machine", "here", "--attribute", "rounds=2", "--bench", ONE_CASE, "--show-stderr")
-    compared = found.call("continuous", *two_rounds, found.commits["fast"], found.commits["slow"], check=False)
-    found.outputs["continuous"] = compared.stdout + compared.stderr
-    (folder / "commits").write_text("\n".join([found.commits["none"], found.commits["slow still"]]))
-    found.outputs["run"] = found.call("run", *two_rounds, "HASHFILE:commits").stdout
-    return found
+    compared = repository.call("continuous", *two_rounds, commits["fast"], commits["slow"], check=False)
+    outputs["continuous"] = compared.stdout + compared.stderr
+    (folder / "commits").write_text("\n".join([commits["none"], commits["slow still"]]))
+    outputs["run"] = repository.call("run", *two_rounds, "HASHFILE:commits").stdout
+    return repository

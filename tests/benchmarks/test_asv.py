@@ -89,8 +89,8 @@ def test_facts_of_the_machine_are_selectors(published):
 def test_every_benchmark_has_a_version_and_a_unit_for_which_lower_is_better(asv):
     benchmarks = json.loads((asv.folder / "results/asv/benchmarks.json").read_text())
     del benchmarks["version"]
-    assert all(each["version"].isdigit() for each in benchmarks.values())  # asv's own is a hash of the source
-    assert {each["unit"] for each in benchmarks.values()} == {"seconds", "bytes", "count", "joules"}
+    assert all(benchmark["version"].isdigit() for benchmark in benchmarks.values())  # asv's own is a hash of the source
+    assert {benchmark["unit"] for benchmark in benchmarks.values()} == {"seconds", "bytes", "count", "joules"}
     assert STEP_TIME in benchmarks
     assert not [name for name in benchmarks if "._" in name]
 

@@ -91,13 +91,13 @@ def test_counters_are_sums_and_memory_is_the_highest_peak():
 
 
 def test_failed_counts_fail_and_impossible_counts_are_skipped():
-    found = {(1, "sim"): "skipped: the simulator was tested with torch 2.13", (2, "sim"): "crashed: why"}
+    counts = {(1, "sim"): "skipped: the simulator was tested with torch 2.13", (2, "sim"): "crashed: why"}
     with pytest.raises(SkipNotImplemented):
-        counters._one(found, (1,), "copies")
+        counters._one(counts, (1,), "copies")
     with pytest.raises(RuntimeError, match="crashed: why"):
-        counters._one(found, (2,), "copies")
+        counters._one(counts, (2,), "copies")
     with pytest.raises(SkipNotImplemented, match="no CPU lanes"):
-        counters._one(found, (1,), "python_calls", kind="cpu")
+        counters._one(counts, (1,), "python_calls", kind="cpu")
 
 
 def test_device_memory_is_that_of_the_fullest_device(measured):

@@ -122,7 +122,7 @@ def test_a_round_is_slower_by_the_share_of_its_condition_in_every_benchmark_of_o
     trials, machine = recorded(path, 1, 0)
     for trial, slowdown in zip(trials, SLOWDOWNS.values(), strict=True):
         slowed = {"a", "b"} if slowdown else {"a", "b", "all"}
-        assert {name: each.contrast for name, each in trial.rounds.items()} == dict.fromkeys(
+        assert {name: measured.contrast for name, measured in trial.rounds.items()} == dict.fromkeys(
             slowed, pytest.approx(log(1 + slowdown), abs=1e-4)
         )
     tenth = {"a": 10_000, "b": 40_000}
@@ -137,14 +137,14 @@ def test_a_gate_is_slower_in_one_benchmark_after_the_other_but_not_on_all_cores(
         assert [trial.planted_in for trial in gates] == (["a", "b", "a"] if slowdown else [None] * 3)
         for trial in gates if slowdown > 0.03 else ():
             assert trial.verdict is Verdict.SLOWER
-            assert [each.benchmark for each in trial.gate if each.verdict is Verdict.SLOWER] == [trial.planted_in]
+            assert [judged.benchmark for judged in trial.gate if judged.verdict is Verdict.SLOWER] == [trial.planted_in]
 
 
 def test_the_loaded_condition_runs_one_more_process_and_ends_it(path):
     before = len(psutil.Process().children())
     _, machine = recorded(path, 1, 0)
     loaded = [condition == LOADED for condition in SLOWDOWNS]
-    assert machine.neighbours[CALIBRATING:] == [before + each for each in loaded]
+    assert machine.neighbours[CALIBRATING:] == [before + extra for extra in loaded]
     assert len(psutil.Process().children()) == before
 
 
@@ -154,8 +154,8 @@ def test_a_self_test_that_is_started_again_records_only_missing_trials(path):
     path.write_bytes(whole[:-20])  # killed while it wrote
     again, machine = recorded(path, 2, 1)
     assert path.read_bytes().startswith(whole[: whole[:-1].rindex(b"\n") + 1])
-    assert [(each.condition, each.number, each.gate is None) for each in again] == [
-        (each.condition, each.number, each.gate is None) for each in first
+    assert [(trial.condition, trial.number, trial.gate is None) for trial in again] == [
+        (trial.condition, trial.number, trial.gate is None) for trial in first
     ]
     done, machine = recorded(path, 2, 1)
     assert (len(done), machine.injected) == (len(first), [])  # nothing is calibrated
@@ -204,14 +204,14 @@ def test_the_recorded_durations_spend_the_budget():
 
 
 def test_the_result_has_the_fields_of_the_files_of_earlier_versions_and_a_gate_cites_it(tmp_path):
-    found = result_of(made_up(), PAIR)
+    summary = result_of(made_up(), PAIR)
     earlier = json.loads((ROOT / "results/gate/self-test-vm.json").read_text())
-    assert found.keys() == earlier.keys()
-    assert found["tested"][0].keys() - {"faster"} == earlier["tested"][0].keys()
-    assert found["tested"][0]["spreads"][0].keys() == earlier["tested"][0]["spreads"][0].keys()
-    assert [each["drawn"]["slower"] for each in found["tested"]] == [0, 0, 0, 20, 20]  # 2 % is below the threshold
+    assert summary.keys() == earlier.keys()
+    assert summary["tested"][0].keys() - {"faster"} == earlier["tested"][0].keys()
+    assert summary["tested"][0]["spreads"][0].keys() == earlier["tested"][0]["spreads"][0].keys()
+    assert [test["drawn"]["slower"] for test in summary["tested"]] == [0, 0, 0, 20, 20]  # 2 % is below the threshold
     (tmp_path / "gate").mkdir()
-    (tmp_path / "gate/self-test-here.json").write_text(json.dumps(found))
+    (tmp_path / "gate/self-test-here.json").write_text(json.dumps(summary))
     cited = measured_false_alarms(read_self_tests(tmp_path), (), ENVIRONMENT)
     assert (cited.alarms, cited.of, cited.gates) == (0, 20, "resampled from 30 rounds of the self-test of 2026-11-21")
 
@@ -222,8 +222,8 @@ def test_a_whole_gate_of_equal_code_with_a_faster_benchmark_is_counted(path):
     one = equal.gate[0].model_copy(update={"verdict": Verdict.FASTER})
     mistaken = equal.model_copy(update={"gate": (one, *equal.gate[1:])})
     for gate, count in ((equal, 0), (mistaken, 1)):
-        found = result_of([*(trial for trial in trials if trial is not equal), gate], SUITE)
-        assert (found["tested"][0]["condition"], found["tested"][0]["faster"]) == (EQUAL, count)
+        summary = result_of([*(trial for trial in trials if trial is not equal), gate], SUITE)
+        assert (summary["tested"][0]["condition"], summary["tested"][0]["faster"]) == (EQUAL, count)
 
 
 @pytest.mark.parametrize(

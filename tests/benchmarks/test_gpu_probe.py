@@ -39,11 +39,11 @@ def test_a_question_that_fails_crashes_or_hangs_does_not_stop_the_others(tmp_pat
     monkeypatch.setattr(gpu_probe, "LIMIT_S", 2)
     path = tmp_path / "probe.json"
     assert main(path, (answers, fails, crashes, hangs, answers_later)) == 1
-    found = json.loads(path.read_text())["answers"]
-    assert (found["answers"], found["answers_later"]) == ({"launch_us": 1.5}, {"tries": 5})
-    assert found["fails"] == "ValueError: no event"
-    assert found["crashes"].startswith("BrokenProcessPool: ")
-    assert found["hangs"].startswith("BrokenProcessPool: ")
+    written = json.loads(path.read_text())["answers"]
+    assert (written["answers"], written["answers_later"]) == ({"launch_us": 1.5}, {"tries": 5})
+    assert written["fails"] == "ValueError: no event"
+    assert written["crashes"].startswith("BrokenProcessPool: ")
+    assert written["hangs"].startswith("BrokenProcessPool: ")
     printed = capsys.readouterr().out.splitlines()
     assert (printed[0], printed[1]) == ('answers {"launch_us": 1.5}', 'fails "ValueError: no event"')
     assert printed[-1] == "2 of 5 questions have an answer fails crashes hangs"

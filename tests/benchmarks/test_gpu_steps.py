@@ -80,7 +80,7 @@ def test_every_file_of_gpu_tests_is_marked_and_run():
                 parts[file].add(value_of(step, "-k") if "-k" in step.command else "")
     for file, expressions in parts.items():
         assert re.search(r"^pytestmark = .*\bpytest\.mark\.gpu\b", (ROOT / file).read_text(), re.MULTILINE), file
-        assert expressions == {""} or any(f"not ({each})" in expressions for each in expressions), file
+        assert expressions == {""} or any(f"not ({expression})" in expressions for expression in expressions), file
 
 
 @pytest.mark.parametrize(("count", "numbers"), [(2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (8, [2, 4, 8])])

@@ -45,10 +45,10 @@ def test_the_ladder_and_the_ablation_are_drawn_from_records(tmp_path):
     schemes = ("naive", "floor", "tuned", "ddp")
     cases = [made_case(name, "cpu*2", 64, "mlp/small") for name in (*schemes, *ABLATIONS)]
     cases.append(made_case("single", "cpu", 64, "mlp/small"))
-    write(tmp_path, [each for number in range(3) for each in made(cases, number)])
-    found = pictures(tmp_path)
-    assert set(found) == {"ladder.svg", "ablation.svg"}
-    ladder, ablation = (texts(svg) for svg in found.values())
+    write(tmp_path, [record for number in range(3) for record in made(cases, number)])
+    svgs = pictures(tmp_path)
+    assert set(svgs) == {"ladder.svg", "ablation.svg"}
+    ladder, ablation = (texts(svg) for svg in svgs.values())
     assert {*schemes, "single"} <= set(ladder)
     assert not set(ABLATIONS) & set(ladder)
     assert {re.sub(r"[\[\]]", "", name) for name in ABLATIONS} <= set(ablation)  # a label has a line for the brackets
@@ -64,11 +64,11 @@ def test_a_folder_without_the_variants_is_one_line(tmp_path):
 
 
 def texts(svg):
-    return ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter(TEXT)]
+    return ["".join(element.itertext()) for element in ElementTree.fromstring(svg).iter(TEXT)]
 
 
 def made(cases, number):
-    return [_record(each, number, LANES, Random(number), place) for place, each in enumerate(cases)]
+    return [_record(case, number, LANES, Random(number), place) for place, case in enumerate(cases)]
 
 
 def write(folder, records):

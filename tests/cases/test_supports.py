@@ -59,8 +59,8 @@ def test_what_runs_has_none(variant, changes):
 )
 def test_accumulation_of_one_process_has_the_same_limits(changes, words):
     fields = {"variant": "tuned[accumulate=4]", "workload": "mlp/tiny", "batch": 8, "threads": 1}
-    found = why_not_accumulated(Case(**{**fields, **changes}, devices=("cpu", "cpu")))
-    assert found is None if words is None else words in found
+    why = why_not_accumulated(Case(**{**fields, **changes}, devices=("cpu", "cpu")))
+    assert why is None if words is None else words in why
 
 
 def test_torch_has_no_sum_of_sparse_gradients_of_16_bits():

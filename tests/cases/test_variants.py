@@ -39,29 +39,29 @@ from tests.records.making import ok
     ],
 )
 def test_a_variant_has_one_text(text, canonical):
-    found = VariantId(text)
-    assert found == canonical
-    assert VariantId(found) == found
-    assert VariantId(found).values == found.values
+    variant = VariantId(text)
+    assert variant == canonical
+    assert VariantId(variant) == variant
+    assert VariantId(variant).values == variant.values
 
 
 def test_values_are_those_of_the_name_and_of_its_parameters():
-    found = VariantId("tuned[coalesce=false,bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
-    assert found.name is VariantName.TUNED
-    assert found.values == {"coalesce": False, "bucket_bytes": 1024, "dispatch": "sequence", "skip_unchanged": True}
+    variant = VariantId("tuned[coalesce=false,bucket_bytes=1KiB,dispatch=sequence,skip_unchanged=true]")
+    assert variant.name is VariantName.TUNED
+    assert variant.values == {"coalesce": False, "bucket_bytes": 1024, "dispatch": "sequence", "skip_unchanged": True}
     assert VariantId("ddp[bucket_cap_mb=1]").values == {"bucket_cap_mb": 1.0}
     assert VariantId("naive").values == {}
 
 
 def test_the_arguments_of_a_users_callable_are_none_of_our_parameters():
-    found = VariantId("mine:wrap[loss=replicas,chunks=4,ratio=.5,deep=true,accumulate=2,route=nccl]")
-    assert found.arguments == {
+    variant = VariantId("mine:wrap[loss=replicas,chunks=4,ratio=.5,deep=true,accumulate=2,route=nccl]")
+    assert variant.arguments == {
         "loss": "replicas", "chunks": 4, "ratio": 0.5, "deep": True, "accumulate": 2, "route": "nccl"
     }  # fmt: skip
-    assert found.values == {}
-    assert (found.is_own, found.has_loss_in_replicas, found.takes_nccl_route) == (True, False, False)
-    assert found.with_parameters() == found
-    assert sorted([found, VariantId("fsdp")], key=lambda each: each.order) == [VariantId("fsdp"), found]
+    assert variant.values == {}
+    assert (variant.is_own, variant.has_loss_in_replicas, variant.takes_nccl_route) == (True, False, False)
+    assert variant.with_parameters() == variant
+    assert sorted([variant, VariantId("fsdp")], key=lambda other: other.order) == [VariantId("fsdp"), variant]
 
 
 def test_packages_register_variants(tmp_path, monkeypatch):
@@ -145,10 +145,10 @@ def test_what_the_wrapper_no_longer_has_is_read_but_not_measured(name):
 
 
 def test_cases_and_records_keep_their_parameters_in_json():
-    found = case("tuned[dispatch=threads,bucket_bytes=1MiB]")
-    assert Case.model_validate_json(found.model_dump_json()) == found
-    assert '"tuned[bucket_bytes=1048576,dispatch=threads]"' in found.model_dump_json()
-    record = ok(found, 0)
+    written = case("tuned[dispatch=threads,bucket_bytes=1MiB]")
+    assert Case.model_validate_json(written.model_dump_json()) == written
+    assert '"tuned[bucket_bytes=1048576,dispatch=threads]"' in written.model_dump_json()
+    record = ok(written, 0)
     read = parse_line(to_line(record))
     assert read == record
     assert isinstance(read, Record)

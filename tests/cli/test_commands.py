@@ -23,10 +23,10 @@ def test_compare_prints_a_table_and_keeps_records(dpbench, tmp_path):
     assert done.returncode == 0, done.stderr
     for word in ("naive", "tuned", "ddp", "single", "% single", "torch_dp", "needs an accelerator"):
         assert word in done.stdout
-    files, found = records(tmp_path)
+    files, rows = records(tmp_path)
     assert len(files) == 1
-    assert sorted(r["case"]["variant"] for r in found) == ["ddp", "naive", "single", "tuned"]
-    assert all(r["schema"] == SCHEMA and r["outcome"] == "ok" and r["samples_s"] for r in found)
+    assert sorted(row["case"]["variant"] for row in rows) == ["ddp", "naive", "single", "tuned"]
+    assert all(row["schema"] == SCHEMA and row["outcome"] == "ok" and row["samples_s"] for row in rows)
 
 
 def test_json_is_alone_on_standard_output_and_a_page_is_beside_the_records(dpbench, tmp_path):
@@ -50,8 +50,8 @@ def test_a_variant_with_parameters_is_measured_and_shown(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "tuned[dispatch=threads,bucket_bytes=1KiB],naive")
     assert done.returncode == 0, done.stderr
     assert "tuned[bucket_bytes=1024,dispatch=threads]" in done.stdout
-    _, found = records(tmp_path)
-    variants = sorted(r["case"]["variant"] for r in found)
+    _, rows = records(tmp_path)
+    variants = sorted(row["case"]["variant"] for row in rows)
     assert variants == ["naive", "single", "tuned[bucket_bytes=1024,dispatch=threads]"]
 
 
@@ -60,9 +60,9 @@ def test_a_sample_may_have_several_steps(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "naive,ddp", "--steps-per-sample", "50")
     assert done.returncode == 0, done.stderr
     assert "50 steps per sample" in done.stdout
-    _, found = records(tmp_path)
-    assert {r["case"]["variant"] for r in found} == {"single", "naive", "ddp"}
-    for record in found:
+    _, rows = records(tmp_path)
+    assert {row["case"]["variant"] for row in rows} == {"single", "naive", "ddp"}
+    for record in rows:
         assert (record["case"]["steps_per_sample"], record["outcome"]) == (50, "ok")
         # one step to know the first loss, then samples
         assert divmod(record["metrics"]["warmup_steps"], 50)[1] == 1
@@ -74,8 +74,8 @@ def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
     options = ("--variants", "single", "--rounds", "1", "--batch", "16", "--budget", "1s")
     done = dpbench("compare", "--workloads", workloads, *options, "--json")
     assert done.returncode == 0, done.stderr
-    _, found = records(tmp_path)
-    outcomes = {r["case"]["workload"]: (r["outcome"], r["reason"]) for r in found}
+    _, rows = records(tmp_path)
+    outcomes = {row["case"]["workload"]: (row["outcome"], row["reason"]) for row in rows}
     assert outcomes["mlp/tiny"][0] == "ok"
     expected = {
         "crash": ("crashed", "SIGSEGV"),
@@ -86,7 +86,7 @@ def test_a_failing_workload_leaves_the_others_alone(dpbench, tmp_path):
     for name, (outcome, word) in expected.items():
         assert outcomes[f"mine:{name}"][0] == outcome, outcomes
         assert word in outcomes[f"mine:{name}"][1]
-    assert all(Record.model_validate({**r, "case": without_id(r["case"])}) for r in found)
+    assert all(Record.model_validate({**row, "case": without_id(row["case"])}) for row in rows)
 
 
 def without_id(case):
@@ -147,8 +147,8 @@ def test_wrong_results_have_no_ratio(dpbench, tmp_path):
 def test_digits_train(dpbench, tmp_path):
     done = dpbench("compare", *QUICK, "--variants", "single", "--data", "digits", "--json")
     assert done.returncode == 0, done.stderr
-    _, found = records(tmp_path)
-    assert all(r["metrics"]["loss_last"] < r["metrics"]["loss_first"] for r in found)
+    _, rows = records(tmp_path)
+    assert all(row["metrics"]["loss_last"] < row["metrics"]["loss_first"] for row in rows)
 
 
 def test_without_a_command_it_prints_the_help(call):
@@ -164,11 +164,11 @@ def test_list(call, tmp_path):
     assert all(name in out for name in VARIANTS)
     listed = json.loads(call("list", "--json")[1])
     assert listed["variants"]
-    units = {each["name"]: each["unit"] for each in listed["workloads"]}
+    units = {workload["name"]: workload["unit"] for workload in listed["workloads"]}
     assert (units["convnet/small"], units["transformer/tiny"]) == ("images", "sequences")
     assert "items are images" in " ".join(out.split())
     assert "convnet (images), transformer (sequences)" in " ".join(call("compare", "--help")[1].split())
-    assert {"bucket_bytes", "dispatch", "bucket_cap_mb"} <= {each["name"] for each in listed["parameters"]}
+    assert {"bucket_bytes", "dispatch", "bucket_cap_mb"} <= {parameter["name"] for parameter in listed["parameters"]}
     assert not list(tmp_path.iterdir())
 
 
@@ -178,8 +178,8 @@ VARIANTS = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 def test_doctor_says_what_disturbs_and_ends_with_1_where_it_spoils_measurements(dpbench, tmp_path):
     done = dpbench("doctor", "--quick", "--json")
     shown = json.loads(done.stdout)
-    assert {each["name"] for each in shown["variants"]} >= set(VARIANTS)
-    assert {"other load", "steal time", "host memory bandwidth"} <= {each["what"] for each in shown["findings"]}
+    assert {variant["name"] for variant in shown["variants"]} >= set(VARIANTS)
+    assert {"other load", "steal time", "host memory bandwidth"} <= {finding["what"] for finding in shown["findings"]}
     assert {finding["severity"] for finding in shown["findings"]} <= {"ok", "note", "unreliable"}
     spoilt = [finding for finding in shown["findings"] if finding["severity"] == "unreliable"]
     assert done.returncode == (1 if spoilt else 0), done.stderr
@@ -191,7 +191,7 @@ def test_a_machine_file_of_the_cpu_is_written(dpbench, tmp_path):
     done = dpbench("doctor", "--machine-file", "this.toml", "--json")
     told = json.loads(done.stdout)
     assert (done.returncode, told["machine_file"], told["devices"]) == (0, "this.toml", 2)
-    assert [each.name for each in tmp_path.iterdir()] == ["this.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["this.toml"]
 
 
 @needs_simulator

@@ -11,13 +11,13 @@ NOTICED_WITHIN_S = 6 + 30
 
 def outages_of(run, plan):
     """Return the run's outages, after a look at what all of them have."""
-    found = run["outages"]
-    assert [outage["fault"] for outage in found] == plan.split(",")
-    for outage in found:
+    outages = run["outages"]
+    assert [outage["fault"] for outage in outages] == plan.split(",")
+    for outage in outages:
         assert set(outage["parts_s"]) == {"noticing", "stopping", "rendezvous", "start", "restore", "redone"}
         assert all(seconds >= 0 for seconds in outage["parts_s"].values())
         assert outage["redone_steps"] == 1
-    return found
+    return outages
 
 
 @pytest.mark.exhaustive

@@ -64,22 +64,22 @@ def history(folder):
 def test_equal_commits_are_never_slower_and_every_form_is_written(gate, repository, tmp_path):
     (repository / "notes.txt").touch()
     done = gate("base", "equal", *TIMES, "--json", "--comment", tmp_path / "a.md", "--junit", tmp_path / "a.xml")
-    found = judged(done)
-    assert found["verdict"] in ("pass", "undecided"), done.stderr
-    assert done.returncode == found["exit_code"] == {"pass": 0, "undecided": 2}[found["verdict"]]
-    (times,) = found["times"]
+    judgement = judged(done)
+    assert judgement["verdict"] in ("pass", "undecided"), done.stderr
+    assert done.returncode == judgement["exit_code"] == {"pass": 0, "undecided": 2}[judgement["verdict"]]
+    (times,) = judgement["times"]
     assert times["benchmark"] == "tiny"
     assert 0.5 < times["ratio"]["value"] < 2
     assert times["rounds"] >= 3
-    assert found["base"]["commit"] == git(repository, "rev-parse", "base")
-    assert found["head"]["commit"] == git(repository, "rev-parse", "equal")
-    assert found["head"]["subject"] == "the equal one"
-    assert found["notes"] == []  # the working tree was not judged
+    assert judgement["base"]["commit"] == git(repository, "rev-parse", "base")
+    assert judgement["head"]["commit"] == git(repository, "rev-parse", "equal")
+    assert judgement["head"]["subject"] == "the equal one"
+    assert judgement["notes"] == []  # the working tree was not judged
     assert "base" in (tmp_path / "a.md").read_text()
     assert ET.parse(tmp_path / "a.xml").getroot().iter("testcase")
     (line,) = history(tmp_path)
-    assert (line["base_commit"], line["head_commit"]) == (found["base"]["commit"], found["head"]["commit"])
-    assert line["verdict"] == found["verdict"]
+    assert (line["base_commit"], line["head_commit"]) == (judgement["base"]["commit"], judgement["head"]["commit"])
+    assert line["verdict"] == judgement["verdict"]
     assert line["benchmarks"][0]["base_step_s"] == times["base_step_s"]
     assert git(repository, "status", "--porcelain") == "?? notes.txt"
 
@@ -104,7 +104,7 @@ def test_a_planted_speed_up_passes(gate, tmp_path):
 def test_an_operator_more_is_named_and_one_less_passes_and_is_told(gate, repository):
     more = gate("base", "more", *COUNTS, "--json")
     assert more.returncode == 1, more.stderr
-    operators = next(each for each in judged(more)["counters"] if each["counter"] == "forward.operators")
+    operators = next(change for change in judged(more)["counters"] if change["counter"] == "forward.operators")
     assert operators["head"] == operators["base"] + 1
     assert operators["benchmark"].startswith("counts mlp/tiny sim")
     assert {change["is_worse"] for change in judged(more)["counters"]} == {True}

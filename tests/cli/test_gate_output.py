@@ -17,13 +17,13 @@ EXPECTED = {"pass": PASS, "slower": SLOWER}
 
 @pytest.fixture
 def call(monkeypatch, capfd, tmp_path):
-    """Call `gate` with these options, while `run_gate` returns, or raises, `found`."""
+    """Call `gate` with these options, while `run_gate` returns, or raises, `outcome`."""
 
-    def called(found, *words):
+    def called(outcome, *words):
         def run_gate(*_, **__):
-            if isinstance(found, BaseException):
-                raise found
-            return found
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
 
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(cli_gate, "run_gate", run_gate)

@@ -39,7 +39,7 @@ def refused(repository, tmp_path, monkeypatch, capfd):
         out, err = capfd.readouterr()
         assert ended.value.code == 3, out + err
         assert out == ""
-        (line,) = (each for each in err.splitlines() if each.startswith("dpbench: "))  # others are stages
+        (line,) = (printed for printed in err.splitlines() if printed.startswith("dpbench: "))  # others are stages
         return f"{line}\n"
 
     (tmp_path / "temporary").mkdir()

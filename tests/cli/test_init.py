@@ -22,8 +22,8 @@ def _repository(tmp_path):
 
 
 def files(folder):
-    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    return sorted(str(path) for path in found if path.parts[0] != ".git")
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path) for path in paths if path.parts[0] != ".git")
 
 
 def test_files_are_written_once_and_kept(call, tmp_path):

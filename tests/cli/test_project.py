@@ -57,10 +57,10 @@ def test_json_has_the_same_with_units(call):
     code, out, _ = call(
         "project", "convnet/base", "--machine", "4xT4-pcie,4x4090-pcie", *VARIANTS, "--batch", "256", "--json"
     )
-    found = json.loads(out)
+    printed = json.loads(out)
     assert code == 0
-    assert [each["machine"] for each in found["projections"]] == ["4xT4-pcie", "4x4090-pcie"]
-    first = found["projections"][0]
+    assert [projection["machine"] for projection in printed["projections"]] == ["4xT4-pcie", "4x4090-pcie"]
+    first = printed["projections"][0]
     assert first["batch"] == 256
     for row in first["variants"]:
         time = row["step_time_s"]
@@ -72,8 +72,8 @@ def test_json_has_the_same_with_units(call):
 
 def test_intervals_are_the_fitted_errors_and_smaller_if_one_device_is_known(call):
     def rows(*words):
-        found = json.loads(call("project", "convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json", *words)[1])
-        return found["projections"][0]["variants"]
+        printed = json.loads(call("project", "convnet/base", "--machine", "4xT4-pcie", *VARIANTS, "--json", *words)[1])
+        return printed["projections"][0]["variants"]
 
     for words, error in (((), fitted().step_error), (("--one-device", "312.9"), fitted().ratio_error)):
         for row in rows(*words):
@@ -127,4 +127,4 @@ def test_list_has_every_machine(call):
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == list(machine_names())
     _, out, _ = call("project", "--list", "--json")
-    assert [each["name"] for each in json.loads(out)["machines"]] == list(machine_names())
+    assert [machine["name"] for machine in json.loads(out)["machines"]] == list(machine_names())

@@ -23,15 +23,15 @@ case_time = "1s"
 def below(text: str, title: str) -> dict[str, list[str]]:
     """Return the cells of the lines of the table or tables with this title, by the first cell."""
     lines = text.splitlines()
-    found: dict[str, list[str]] = {}
+    table: dict[str, list[str]] = {}
     for number, line in enumerate(lines):
         if line.strip().startswith(title):
             for row in lines[number + 2 :]:
                 if not row.strip():
                     break
                 name, *cells = row.split()
-                found.setdefault(name, []).extend(cells)
-    return found
+                table.setdefault(name, []).extend(cells)
+    return table
 
 
 def test_figures_of_gpus_are_shown_and_json_has_each_by_device_and_phase(dpbench, tmp_path):

@@ -39,9 +39,9 @@ def test_a_step_is_recorded_on_cpu_lanes(call, tmp_path):
     variants = "single,naive,tuned[dispatch=threads],ddp"
     words = ("trace", "mlp/tiny", "--devices", "cpu*2", "--variants", variants, "--json", "--output", "out")
     code, out, _ = call(*words)
-    found = json.loads(out)
-    rows = {row["variant"]: row for row in found["variants"]}
-    assert (code, found["source"], found["title"]) == (0, "recorded", "mlp/tiny on cpu*2, batch 64")
+    printed = json.loads(out)
+    rows = {row["variant"]: row for row in printed["variants"]}
+    assert (code, printed["source"], printed["title"]) == (0, "recorded", "mlp/tiny on cpu*2, batch 64")
     assert "one process for each device" in rows["ddp"]["reason"]
     for name in ("single", "naive", "tuned[dispatch=threads]"):
         row = rows[name]

@@ -2,11 +2,11 @@
 
 from dpbench.doctor.write_machine import Measured
 
-EACH = tuple(0.9 + 0.01 * i for i in range(21))  # 10 %, 50 % and 90 % of it are 0.92, 1.0 and 1.08
+FACTORS = tuple(0.9 + 0.01 * i for i in range(21))  # 10 %, 50 % and 90 % of it are 0.92, 1.0 and 1.08
 
 
 def series(mid):
-    return tuple(mid * each for each in EACH)
+    return tuple(mid * factor for factor in FACTORS)
 
 
 def machine_of(devices=1, **more):

@@ -22,16 +22,16 @@ def test_the_time_is_the_median_of_all_copies_but_the_first():
 
 
 def test_the_host_has_a_bandwidth_without_any_accelerator():
-    (found,) = examine_bandwidth([], size_bytes=1 << 24)
-    assert found.severity == "ok"
-    assert float(found.value.split(" ")[0].replace(",", "")) > 0
+    (finding,) = examine_bandwidth([], size_bytes=1 << 24)
+    assert finding.severity == "ok"
+    assert float(finding.value.split(" ")[0].replace(",", "")) > 0
 
 
 def test_every_direction_of_every_device_is_reported_and_a_failing_one_is_unknown(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(bandwidth, "make_clock", lambda devices: None)
     monkeypatch.setattr(bandwidth, "copy_seconds", lambda *_: 2.0**-20)
-    names = [found.what for found in examine_bandwidth([torch.device("cpu"), torch.device("meta")], 1 << 10)]
+    names = [finding.what for finding in examine_bandwidth([torch.device("cpu"), torch.device("meta")], 1 << 10)]
     assert names == [
         "host memory bandwidth",
         *(f"{way} {device} bandwidth" for device in ("cpu", "meta") for way in ("host to", "to host from", "within")),
@@ -39,8 +39,8 @@ def test_every_direction_of_every_device_is_reported_and_a_failing_one_is_unknow
         "meta to cpu bandwidth",
     ]
     monkeypatch.setattr(bandwidth, "_between", out_of_memory)
-    found = examine_bandwidth([torch.device("cpu"), torch.device("meta")], 1 << 10)
-    assert [each.value for each in found[-2:]] == ["unknown: no memory left"] * 2
+    findings = examine_bandwidth([torch.device("cpu"), torch.device("meta")], 1 << 10)
+    assert [finding.value for finding in findings[-2:]] == ["unknown: no memory left"] * 2
 
 
 def out_of_memory(*_):

@@ -15,9 +15,9 @@ def test_an_examination_that_raises_is_unknown_and_the_others_still_run(monkeypa
     monkeypatch.setattr(examine_module, "_gpus", broken)
     monkeypatch.setattr(examine_module, "_links", list)
     monkeypatch.setattr(examine_module, "_bandwidth", lambda: [ok("host memory bandwidth", "9 GB/s")])
-    found = examine()
-    assert [finding.what for finding in found] == ["other load", "distribution", "GPUs", "host memory bandwidth"]
-    assert found[2].value == "unknown: RuntimeError: CUDA error: unknown error"
+    findings = examine()
+    assert [finding.what for finding in findings] == ["other load", "distribution", "GPUs", "host memory bandwidth"]
+    assert findings[2].value == "unknown: RuntimeError: CUDA error: unknown error"
 
 
 def test_importing_the_examination_imports_neither_torch_nor_nvml():

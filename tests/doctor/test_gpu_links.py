@@ -45,30 +45,30 @@ BOTH_WAYS = {(0, 1), (1, 0)}
 
 
 def test_each_pair_reports_its_link_and_copies_only_where_there_is_peer_access(examine):
-    found, tried = examine(BOTH_WAYS)
-    assert found["cuda:0 to cuda:1"].severity == "ok"
-    assert found["cuda:0 to cuda:1"].value == "peer access, link NV18; copies arrive intact"
-    assert [found[f"cuda:{i} to cuda:2"].severity for i in (0, 1)] == ["note", "note"]
-    assert "no peer access; link SYS" in found["cuda:0 to cuda:2"].value
+    findings, tried = examine(BOTH_WAYS)
+    assert findings["cuda:0 to cuda:1"].severity == "ok"
+    assert findings["cuda:0 to cuda:1"].value == "peer access, link NV18; copies arrive intact"
+    assert [findings[f"cuda:{i} to cuda:2"].severity for i in (0, 1)] == ["note", "note"]
+    assert "no peer access; link SYS" in findings["cuda:0 to cuda:2"].value
     assert tried == [(0, 1)]
 
 
 def test_corrupted_copies_are_reported_with_a_workaround(examine):
-    found, _ = examine(BOTH_WAYS, corrupted=[(0, 1)])
-    assert found["cuda:0 to cuda:1"].severity == "unreliable"
-    assert "arrive corrupted" in found["cuda:0 to cuda:1"].value
-    assert "through the host" in found["cuda:0 to cuda:1"].advice
+    findings, _ = examine(BOTH_WAYS, corrupted=[(0, 1)])
+    assert findings["cuda:0 to cuda:1"].severity == "unreliable"
+    assert "arrive corrupted" in findings["cuda:0 to cuda:1"].value
+    assert "through the host" in findings["cuda:0 to cuda:1"].advice
 
 
 def test_a_pair_without_a_peer_left_is_a_note(examine):
-    found, _ = examine(BOTH_WAYS, without_a_peer_left=[(0, 1)])
-    assert found["cuda:0 to cuda:1"].severity == "note"
-    assert found["cuda:0 to cuda:1"].value == "no peer left, link NV18"
+    findings, _ = examine(BOTH_WAYS, without_a_peer_left=[(0, 1)])
+    assert findings["cuda:0 to cuda:1"].severity == "note"
+    assert findings["cuda:0 to cuda:1"].value == "no peer left, link NV18"
 
 
 def test_peer_access_in_one_direction_only_is_reported(examine):
-    found, _ = examine({(1, 0)}, links=())
-    assert "one direction only, link unknown" in found["cuda:0 to cuda:1"].value
+    findings, _ = examine({(1, 0)}, links=())
+    assert "one direction only, link unknown" in findings["cuda:0 to cuda:1"].value
 
 
 def test_one_device_has_no_pairs(examine, monkeypatch):
@@ -85,14 +85,14 @@ def test_links_by_pair():
     [(6, None, "ok"), (7, None, "note"), (8, "32", "ok"), (8, "8", "note"), (2, "33", "note"), (2, "many", "note")],
 )
 def test_too_few_queues_for_the_wrappers_streams_are_noted(devices, value, severity):
-    found = examine_connections(devices, value)
-    assert (found.what, found.severity) == ("CUDA_DEVICE_MAX_CONNECTIONS", severity)
+    finding = examine_connections(devices, value)
+    assert (finding.what, finding.severity) == ("CUDA_DEVICE_MAX_CONNECTIONS", severity)
 
 
 def test_the_default_number_of_queues_is_named():
-    found = examine_connections(8, None)
-    assert found.value == "8 queues by default, up to 10 streams of dpbench.parallel"
-    assert found.advice == "streams that share a queue wait for each other; set it to 32 before Python"
+    finding = examine_connections(8, None)
+    assert finding.value == "8 queues by default, up to 10 streams of dpbench.parallel"
+    assert finding.advice == "streams that share a queue wait for each other; set it to 32 before Python"
 
 
 def test_a_number_of_queues_that_cuda_does_not_take_is_named_with_those_it_takes():

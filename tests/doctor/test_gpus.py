@@ -74,10 +74,10 @@ def examine(monkeypatch):
 
 
 def test_a_healthy_gpu_is_ok_in_every_check(examine):
-    found = examine(FakeBoard("a"))
-    assert len(found) == 9
-    assert {finding.severity for finding in found.values()} == {"ok"}, found
-    assert found["GPU 0 clocks"].value == "SM at 1755 of 1980 MHz, memory at 2600 of 2619 MHz"
+    findings = examine(FakeBoard("a"))
+    assert len(findings) == 9
+    assert {finding.severity for finding in findings.values()} == {"ok"}, findings
+    assert findings["GPU 0 clocks"].value == "SM at 1755 of 1980 MHz, memory at 2600 of 2619 MHz"
 
 
 @pytest.mark.parametrize(
@@ -104,32 +104,32 @@ def test_a_healthy_gpu_is_ok_in_every_check(examine):
     ],
 )
 def test_one_fault_of_one_gpu_is_one_finding(examine, changes, what, severity, words):
-    found = examine(FakeBoard("a"), FakeBoard("b", **changes))
-    assert {name for name, finding in found.items() if finding.severity != "ok"} == {f"GPU 1 {what}"}
-    assert found[f"GPU 1 {what}"].severity == severity
-    assert words in found[f"GPU 1 {what}"].value
+    findings = examine(FakeBoard("a"), FakeBoard("b", **changes))
+    assert {name for name, finding in findings.items() if finding.severity != "ok"} == {f"GPU 1 {what}"}
+    assert findings[f"GPU 1 {what}"].severity == severity
+    assert words in findings[f"GPU 1 {what}"].value
 
 
 def test_a_value_that_a_gpu_does_not_offer_is_unknown_with_nvmls_reason(examine):
     refused = {"nvmlDeviceGetEccMode": pynvml.NVML_ERROR_NOT_SUPPORTED}
-    found = examine(FakeBoard("a", refuses=refused))
-    assert found["GPU 0 ECC"].severity == "note"
-    assert found["GPU 0 ECC"].value == "unknown: nvmlDeviceGetEccMode: Not Supported"
-    assert len(found) == 9
+    findings = examine(FakeBoard("a", refuses=refused))
+    assert findings["GPU 0 ECC"].severity == "note"
+    assert findings["GPU 0 ECC"].value == "unknown: nvmlDeviceGetEccMode: Not Supported"
+    assert len(findings) == 9
 
 
 def test_a_lost_gpu_is_unreliable_and_the_others_are_still_examined(examine):
-    found = examine(FakeBoard("a", lost_after_s=-1.0), FakeBoard("b"))
-    assert found["GPU 0"].severity == "unreliable"
-    assert "lost" in found["GPU 0"].value
-    assert found["GPU 1 ECC"].severity == "ok"
+    findings = examine(FakeBoard("a", lost_after_s=-1.0), FakeBoard("b"))
+    assert findings["GPU 0"].severity == "unreliable"
+    assert "lost" in findings["GPU 0"].value
+    assert findings["GPU 1 ECC"].severity == "ok"
 
 
 def test_without_a_driver_or_a_gpu(examine, monkeypatch):
     assert examine()["GPUs"].value == "none"
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    (found,) = examine_gpus()
-    assert found.value.startswith("unknown: ")
+    (finding,) = examine_gpus()
+    assert finding.value.startswith("unknown: ")
 
 
 def refuse():

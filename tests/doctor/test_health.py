@@ -43,10 +43,10 @@ def test_without_details_it_is_short() -> None:
 
 
 def test_json_has_the_findings_unchanged() -> None:
-    found = doctor_json(MACHINE, UNRELIABLE, ["a warning"])
-    assert found["findings"][1] == {"severity": "note", "what": "turbo", "value": "on [sic]", "advice": "expect drift"}
-    assert found["reliable"] is False
-    assert found["warnings"] == ["a warning"]
+    report = doctor_json(MACHINE, UNRELIABLE, ["a warning"])
+    assert report["findings"][1] == {"severity": "note", "what": "turbo", "value": "on [sic]", "advice": "expect drift"}
+    assert report["reliable"] is False
+    assert report["warnings"] == ["a warning"]
     assert doctor_json(MACHINE, FINDINGS, [])["reliable"] is True
 
 
@@ -58,13 +58,13 @@ def test_the_childs_findings_are_returned():
 
 
 def test_a_child_that_crashes_is_a_finding():
-    (found,) = ask_health(launch=lambda *_: ended(-11, b"", tail=b"Xid 79\nGPU has fallen off the bus\n"))
-    assert found.severity == "unreliable"
-    assert "SIGSEGV" in found.value
-    assert "fallen off the bus" in found.advice
+    (finding,) = ask_health(launch=lambda *_: ended(-11, b"", tail=b"Xid 79\nGPU has fallen off the bus\n"))
+    assert finding.severity == "unreliable"
+    assert "SIGSEGV" in finding.value
+    assert "fallen off the bus" in finding.advice
 
 
 def test_a_real_child_examines_this_machine():
-    found = {finding.what: finding for finding in ask_health()}
-    assert {"other load", "steal time", "CPU governor", "NUMA nodes", "host memory bandwidth"} <= set(found)
-    assert "examination" not in found
+    findings = {finding.what: finding for finding in ask_health()}
+    assert {"other load", "steal time", "CPU governor", "NUMA nodes", "host memory bandwidth"} <= set(findings)
+    assert "examination" not in findings

@@ -67,18 +67,18 @@ def examine(tmp_path):
             if (tmp_path / "proc/stat").exists():
                 (tmp_path / "proc/stat").write_text(after)
 
-        found = examine_host(tmp_path, cores, pause)
+        findings = examine_host(tmp_path, cores, pause)
         assert pauses == [1.0]
-        return {finding.what: finding for finding in found}
+        return {finding.what: finding for finding in findings}
 
     return call
 
 
 def test_a_quiet_machine_is_ok_in_every_check(examine):
-    found = examine(after="cpu  1000 0 1001 98400 0 0 0 0 0 0\n")
-    assert {finding.severity for finding in found.values()} == {Severity.OK}, found
-    assert found["CPU clock"].value == "1,500 to 2,596 MHz now, 3,500 MHz allowed of 3,500"
-    assert found["other load"].value == "0.2% of all cores in 1 s"
+    findings = examine(after="cpu  1000 0 1001 98400 0 0 0 0 0 0\n")
+    assert {finding.severity for finding in findings.values()} == {Severity.OK}, findings
+    assert findings["CPU clock"].value == "1,500 to 2,596 MHz now, 3,500 MHz allowed of 3,500"
+    assert findings["other load"].value == "0.2% of all cores in 1 s"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_a_quiet_machine_is_ok_in_every_check(examine):
     ],
 )
 def test_load_and_steal_time_in_the_window_are_reported(examine, after, what, severity):
-    found = examine(after=after)
-    assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
-    assert found[what].severity == severity
+    findings = examine(after=after)
+    assert {name for name, finding in findings.items() if finding.severity != "ok"} == {what}
+    assert findings[what].severity == severity
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_load_and_steal_time_in_the_window_are_reported(examine, after, what, se
     ],
 )
 def test_one_changed_file_is_one_finding(examine, files, what, severity, word):
-    found = examine(files)
-    assert {name for name, finding in found.items() if finding.severity != "ok"} == {what}
-    assert found[what].severity == severity
-    assert word in found[what].value
+    findings = examine(files)
+    assert {name for name, finding in findings.items() if finding.severity != "ok"} == {what}
+    assert findings[what].severity == severity
+    assert word in findings[what].value
 
 
 def test_cpufreq_boost_counts_as_turbo(examine):
@@ -146,12 +146,12 @@ def test_a_memory_limit_is_reported(examine):
 
 
 def test_a_missing_file_is_unknown_with_a_reason(examine):
-    found = examine(dict.fromkeys(QUIET, None), after="")
-    values = {name: finding.value for name, finding in found.items()}
+    findings = examine(dict.fromkeys(QUIET, None), after="")
+    values = {name: finding.value for name, finding in findings.items()}
     unknown = {name for name, value in values.items() if value.startswith("unknown: ") and len(value) > 20}
     names = ("other load", "load average", "CPU governor", "CPU clock", "turbo", "hyper-threads", "NUMA nodes")
     assert unknown == {*names, "memory available"}
-    assert all(found[name].severity == "note" for name in unknown)
+    assert all(findings[name].severity == "note" for name in unknown)
 
 
 def test_cpu_times_count_guests_once_and_stolen_time_apart():

@@ -23,15 +23,15 @@ def quick(monkeypatch):
 
 
 def test_two_lanes_of_the_cpu_have_all_numbers_but_the_all_reduce(quick):
-    found = measure([torch.device("cpu")] * 2, MeasureRequest())
-    assert all(min(each) > 0 for each in (found.products["float32"], found.memory, found.gap_s, found.copies))
-    assert (found.capability, found.copy_pair, found.is_peer, found.all_reduce) == (None, (0, 1), True, ())
-    assert found.failures == {"all-reduce": "this torch has no NCCL for cpu"}
+    measured = measure([torch.device("cpu")] * 2, MeasureRequest())
+    assert min(map(min, (measured.products["float32"], measured.memory, measured.gap_s, measured.copies))) > 0
+    assert (measured.capability, measured.copy_pair, measured.is_peer, measured.all_reduce) == (None, (0, 1), True, ())
+    assert measured.failures == {"all-reduce": "this torch has no NCCL for cpu"}
 
 
 def test_one_device_has_no_copy_and_no_all_reduce(quick):
-    found = measure([torch.device("cpu")], MeasureRequest())
-    assert (found.copy_pair, found.copies, found.failures) == (None, (), {})
+    measured = measure([torch.device("cpu")], MeasureRequest())
+    assert (measured.copy_pair, measured.copies, measured.failures) == (None, (), {})
 
 
 def test_copies_are_between_the_first_pair_with_nvlink():

@@ -19,11 +19,11 @@ def test_the_spread_is_the_standard_deviation_of_the_rounds_medians() -> None:
 
 def test_a_slowdown_of_the_detectable_size_is_found_nine_times_in_ten() -> None:
     detectable = float(np.mean([noise_of(rounds(8, 0.05), rounds(8, 0.05)).detectable for _ in range(300)]))
-    found = 0
+    detected = 0
     for _ in range(1000):
         ratio = ratio_of_rounds(rounds(8, 0.05, 1 + detectable), rounds(8, 0.05))
-        found += ratio.low is not None and ratio.low > 1
-    assert 0.85 < found / 1000 < 0.97
+        detected += ratio.low is not None and ratio.low > 1
+    assert 0.85 < detected / 1000 < 0.97
 
 
 def test_more_rounds_find_smaller_changes() -> None:

@@ -27,38 +27,38 @@ def install(tmp_path: Path) -> Install:
 
 
 def test_this_project_alone_is_ok(install: Install) -> None:
-    [found] = examine_packages([install("torch-dpbench", "0.1.0", COMMAND)])
-    assert (found.severity, found.what, found.value) == (Severity.OK, "distribution", "torch-dpbench 0.1.0")
+    [finding] = examine_packages([install("torch-dpbench", "0.1.0", COMMAND)])
+    assert (finding.severity, finding.what, finding.value) == (Severity.OK, "distribution", "torch-dpbench 0.1.0")
 
 
 def test_a_folder_of_sources_is_ok(tmp_path: Path) -> None:
-    [found] = examine_packages([str(tmp_path)])
-    assert found.severity is Severity.OK
-    assert found.value == "none: dpbench runs from a folder of sources"
+    [finding] = examine_packages([str(tmp_path)])
+    assert finding.severity is Severity.OK
+    assert finding.value == "none: dpbench runs from a folder of sources"
 
 
 @pytest.mark.parametrize("name", ["dpbench", "DPBench"])
 def test_the_unrelated_project_is_noted_beside_this_one(install: Install, name: str) -> None:
     install("torch-dpbench", "0.1.0", COMMAND)
     folder = install(name, "0.3.1", "[console_scripts]\ndpbench = dpbench.main:run\n")
-    [found] = examine_packages([folder])
-    assert found.severity is Severity.NOTE
-    assert found.value == f"dpbench 0.3.1 in {folder}: another project"
-    assert found.advice is not None
-    assert "pip uninstall dpbench" in found.advice
-    assert "torch-dpbench" in found.advice
+    [finding] = examine_packages([folder])
+    assert finding.severity is Severity.NOTE
+    assert finding.value == f"dpbench 0.3.1 in {folder}: another project"
+    assert finding.advice is not None
+    assert "pip uninstall dpbench" in finding.advice
+    assert "torch-dpbench" in finding.advice
 
 
 def test_the_unrelated_project_is_noted_without_this_one(install: Install) -> None:
-    [found] = examine_packages([install("dpbench", "0.3.1")])
-    assert found.severity is Severity.NOTE
+    [finding] = examine_packages([install("dpbench", "0.3.1")])
+    assert finding.severity is Severity.NOTE
 
 
 def test_an_install_under_the_old_name_is_called_that(install: Install) -> None:
     folder = install("dpbench", "0.1.0", COMMAND)
-    [found] = examine_packages([folder])
-    assert found.severity is Severity.NOTE
-    assert found.value == f"dpbench 0.1.0 in {folder}: this project under its old name"
+    [finding] = examine_packages([folder])
+    assert finding.severity is Severity.NOTE
+    assert finding.value == f"dpbench 0.1.0 in {folder}: this project under its old name"
 
 
 def test_another_owner_of_pynvml_is_one_line_and_nvidias_is_none(
@@ -68,11 +68,11 @@ def test_another_owner_of_pynvml_is_one_line_and_nvidias_is_none(
     folder = Path(install("pynvml", "11.5.0"))
     (folder / "pynvml-11.5.0.dist-info/top_level.txt").write_text("pynvml\n")
     monkeypatch.syspath_prepend(folder)
-    [found] = examine_pynvml()
-    assert (found.severity, found.what) == (Severity.NOTE, "pynvml")
-    assert found.value == "from pynvml 11.5.0, not nvidia-ml-py; no installed package requires it"
+    [finding] = examine_pynvml()
+    assert (finding.severity, finding.what) == (Severity.NOTE, "pynvml")
+    assert finding.value == "from pynvml 11.5.0, not nvidia-ml-py; no installed package requires it"
     install("watcher", "1", requires="Requires-Dist: PyNVML (>=11)\n")
     install("nvitop", "1", requires="Requires-Dist: pynvml; extra == 'old'\nRequires-Dist: pynvml-utils\n")
     install("gpustat", "1", requires="Requires-Dist: pynvml<12; python_version > '3'\n")
     assert examine_pynvml()[0].value == "from pynvml 11.5.0, not nvidia-ml-py; required by gpustat, watcher"
-    assert found.advice == "run `pip uninstall pynvml`, then reinstall nvidia-ml-py"
+    assert finding.advice == "run `pip uninstall pynvml`, then reinstall nvidia-ml-py"

@@ -35,31 +35,31 @@ def test_all_rounds_are_one_case_and_the_order_within_pairs_is_random():
 
 
 def test_on_a_quiet_machine_all_findings_are_ok():
-    found, _, _ = measured(2.0, lambda job: (0.1 * (1 + 0.001 * (job.round // 2 % 3)),) * 5)
-    assert {f.severity for f in found.values()} == {"ok"}
-    assert found["ratio of equal cases"].value.startswith("1.000 [")
+    findings, _, _ = measured(2.0, lambda job: (0.1 * (1 + 0.001 * (job.round // 2 % 3)),) * 5)
+    assert {f.severity for f in findings.values()} == {"ok"}
+    assert findings["ratio of equal cases"].value.startswith("1.000 [")
 
 
 @pytest.mark.parametrize(("spread", "severity"), [(0.08, "note"), (0.5, "unreliable")])
 def test_on_a_noisy_machine_neither_the_noise_nor_the_detectable_change_is_ok(spread, severity):
-    found, _, _ = measured(4.0, lambda job: (0.1 * (1 + spread * (job.round // 2 % 3)),))
+    findings, _, _ = measured(4.0, lambda job: (0.1 * (1 + spread * (job.round // 2 % 3)),))
     limit = {"note": "over 5 %", "unreliable": "over 20 %"}[severity]
     for what in ("smallest change seen in 1 minute", "noise between processes"):
-        assert found[what].severity == severity
-        assert f"the smallest change seen is {limit}, so " in found[what].advice
+        assert findings[what].severity == severity
+        assert f"the smallest change seen is {limit}, so " in findings[what].advice
 
 
 def test_equal_cases_that_look_unequal_are_noted():
-    found, _, _ = measured(4.0, lambda job: (0.1 * (1 + 0.1 * (job.round % 2) + 0.001 * (job.round // 2 % 3)),))
-    assert found["ratio of equal cases"].severity == "note"
+    findings, _, _ = measured(4.0, lambda job: (0.1 * (1 + 0.1 * (job.round % 2) + 0.001 * (job.round // 2 % 3)),))
+    assert findings["ratio of equal cases"].severity == "note"
 
 
 def test_a_failed_round_ends_the_test_and_is_the_finding():
     launcher = FakeRunner(lambda job: ended(-11))
-    (found,) = self_test(MACHINE, runner=launcher, clock=ScriptedClock())
+    (finding,) = self_test(MACHINE, runner=launcher, clock=ScriptedClock())
     assert len(launcher.jobs) == 2
-    assert found.severity == "unreliable"
-    assert "SIGSEGV" in found.value
+    assert finding.severity == "unreliable"
+    assert "SIGSEGV" in finding.value
 
 
 def test_progress_is_reported_with_the_time_left():

@@ -30,9 +30,9 @@ PARTS = known_parts()
 def described(tmp_path):
     """Return a function from measurements to the machine in the file that describes them."""
 
-    def call(found):
+    def call(measured):
         file = tmp_path / "this.toml"
-        file.write_text(machine_text(found, PARTS))
+        file.write_text(machine_text(measured, PARTS))
         return load_machine(str(file))
 
     return call
@@ -120,9 +120,9 @@ def test_without_nccl_the_ring_is_a_share_of_one_link(described):
     ],
 )
 def test_the_nearest_generation_has_parts(described, name, capability, part):
-    found = machine_of(2, names=(name, name), capability=capability, links=("0-1 NV1",), copies=())
-    assert generation_of(found).efficiency == part
-    assert described(found).devices == 2
+    measured = machine_of(2, names=(name, name), capability=capability, links=("0-1 NV1",), copies=())
+    assert generation_of(measured).efficiency == part
+    assert described(measured).devices == 2
 
 
 def test_lanes_of_the_cpu_are_called_so(described):
@@ -146,11 +146,11 @@ ODD = st.lists(st.sampled_from([0.0, -1.0, 1e-300, 1e-9, 1e-3, 1.0, 1e10, 1e300,
 def test_odd_measurements_are_a_file_that_loads_or_one_line(tmp_path_factory, data, devices, is_peer, kind):
     odd = {name: data.draw(ODD) for name in ("memory", "copies", "gap_s", "all_reduce")}
     products = {"float32": data.draw(ODD), "tf32": data.draw(ODD)}
-    found = machine_of(devices, is_peer=is_peer, links=all_pairs(devices, kind), **odd, products=products)
+    measured = machine_of(devices, is_peer=is_peer, links=all_pairs(devices, kind), **odd, products=products)
     file = tmp_path_factory.mktemp("odd") / "this.toml"
     is_sound = 1e10 in products["float32"] and 1e10 in odd["memory"]
     with nullcontext() if is_sound else pytest.raises(UnusableMachineError, match="was not measured"):
-        write_machine_file(file, found)
+        write_machine_file(file, measured)
     assert file.exists() is is_sound
     assert not is_sound or load_machine(str(file)).devices == devices
 
@@ -177,7 +177,7 @@ def test_a_file_is_replaced_whole_and_one_that_cannot_be_written_is_one_line(tmp
     path.write_text("old")
     write_machine_file(path, machine_of(2))
     assert load_machine(str(path)).devices == 2
-    assert [each.name for each in tmp_path.iterdir()] == ["this.toml"]
+    assert [file.name for file in tmp_path.iterdir()] == ["this.toml"]
     with pytest.raises(WrongInputError, match=r"machine-file: '.*this.toml': .*; allowed: a file that can be written"):
         write_machine_file(tmp_path / "no" / "this.toml", machine_of())
 

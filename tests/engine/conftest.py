@@ -16,14 +16,14 @@ def marked_processes(mark: str) -> dict[int, str]:
     A mark is inherited across sessions, groups and dead parents. This process does not show it, because its environment
     was changed after its start.
     """
-    found = {}
+    commands = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if f"{_MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+                commands[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
-    return found
+    return commands
 
 
 def wait_until(condition, deadline_s=120.0):

@@ -79,6 +79,6 @@ launch([sys.executable, "-c", {DAEMON!r}], "", 1000)
 
 
 def children_of(pid, word):
-    found = [child.pid for child in psutil.Process(pid).children() if word in " ".join(child.cmdline())]
-    assert len(found) == 1
-    return found
+    pids = [child.pid for child in psutil.Process(pid).children() if word in " ".join(child.cmdline())]
+    assert len(pids) == 1
+    return pids

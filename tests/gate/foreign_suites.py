@@ -30,8 +30,8 @@ def listed(folder: Path, suite: str, text: str = ".", timeout_s: float = 60.0) -
 
 def refused(folder: Path, suite: str, text: str = ".") -> dict[str, tuple[str | None, bool]]:
     """Return by the last part of its name why each benchmark is refused, and whether its owner skips it."""
-    found = listed(folder, suite, text)
-    return {each.name.rpartition("::")[2].rpartition(".")[2]: (each.refused, each.is_skipped) for each in found.meant}
+    meant = listed(folder, suite, text).meant
+    return {entry.name.rpartition("::")[2].rpartition(".")[2]: (entry.refused, entry.is_skipped) for entry in meant}
 
 
 def counted(folder: Path, *workloads: str) -> tuple[CountRecord, ...]:

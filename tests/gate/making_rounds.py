@@ -58,7 +58,7 @@ class ScriptedTake:
         self.calls: list[tuple[int, tuple[str, ...]]] = []
 
     def __call__(self, benchmarks: Sequence[Benchmark], number: int) -> SuiteRound:
-        names = tuple(each.name for each in benchmarks)
+        names = tuple(timed.name for timed in benchmarks)
         self.calls.append((number, names))
         self._now_s += self._round_s
         return SuiteRound({name: self._draw[name]() for name in names}, ENVIRONMENT)

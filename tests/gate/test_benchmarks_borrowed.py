@@ -41,9 +41,9 @@ SKIPPED, CHANGED = Listed(name="one", refused="skips it", is_skipped=True), List
 )
 def test_what_is_compared(base, head, both, new, note):
     chosen = choose(Selection(asv=".", pattern=True, threshold=0.1), listing(*base), listing(*head))
-    assert ([each.name for each in chosen.both], [each.name for each in chosen.new]) == (both, new)
+    assert ([benchmark.name for benchmark in chosen.both], [benchmark.name for benchmark in chosen.new]) == (both, new)
     assert [text.startswith(note) for text in chosen.notes] == ([True] if note else [])
-    assert all((each.workload, each.threshold) == ("asv one", 0.1) for each in chosen.both)
+    assert all((benchmark.workload, benchmark.threshold) == ("asv one", 0.1) for benchmark in chosen.both)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_values_are_left_out_without_tier_0(monkeypatch, tmp_path, tiers):
     monkeypatch.setattr(benchmarks, "look_up", lambda *_: Benchmarks(both=(value,)))
     settings = Settings(benchmarks=(), borrowed=(Selection(asv="."),))
     prepared = SimpleNamespace(tiers=tiers, settings=settings)
-    found = choose_benchmarks(prepared, Sides(tmp_path, tmp_path, None), lambda *_: None)
-    assert found.left_out == (() if 0 in tiers else ("track_x",))
-    assert found.notes == (() if 0 in tiers else ("track_x: not compared: values are of tier 0",))
+    chosen = choose_benchmarks(prepared, Sides(tmp_path, tmp_path, None), lambda *_: None)
+    assert chosen.left_out == (() if 0 in tiers else ("track_x",))
+    assert chosen.notes == (() if 0 in tiers else ("track_x: not compared: values are of tier 0",))
 
 
 BUILD = 'build = "cp source/toy.py {folder}"'
@@ -99,17 +99,17 @@ CALLS = "forward.python_calls"
     ],
 )
 def test_two_counts_must_agree(first, second, kept, notes, gaps):
-    found = settled([first], second, {"counts one": 0.1})
-    assert (found[0] == [first], len(found[1]), len(found[2])) == (kept, notes, gaps)
+    changes, differing, unclear = settled([first], second, {"counts one": 0.1})
+    assert (changes == [first], len(differing), len(unclear)) == (kept, notes, gaps)
 
 
 def test_a_file_may_have_borrowed_benchmarks_alone(tmp_path):
     (tmp_path / "gate.toml").write_text(
         'build = ""\n[[benchmark]]\npytest = "a.py::b"\ncores = "all"\nthreshold = "5%"\n'
     )
-    found = load_settings(tmp_path / "gate.toml")
-    assert (found.benchmarks, found.build) == ((), "")
-    assert found.borrowed == (Selection(pytest="a.py::b", cores=Cores.ALL, threshold=0.05),)
+    settings = load_settings(tmp_path / "gate.toml")
+    assert (settings.benchmarks, settings.build) == ((), "")
+    assert settings.borrowed == (Selection(pytest="a.py::b", cores=Cores.ALL, threshold=0.05),)
 
 
 @pytest.fixture(scope="module")

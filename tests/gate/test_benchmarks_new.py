@@ -63,9 +63,10 @@ def test_a_factory_is_found_where_it_is_imported_from(tmp_path, file):
     for side, text in (("base", OWN), ("head", SECOND)):
         (tmp_path / side / file).parent.mkdir(parents=True)
         (tmp_path / side / file).write_text(text)
-    found = comparable([own("step"), own("second")], tmp_path / "base", tmp_path / "head")
-    assert ([each.name for each in found.both], [each.name for each in found.new]) == (["step"], ["second"])
-    assert found.notes == ("second: new: nothing to hold it against, because base has no mine.bench:second",)
+    compared = comparable([own("step"), own("second")], tmp_path / "base", tmp_path / "head")
+    assert [benchmark.name for benchmark in compared.both] == ["step"]
+    assert [benchmark.name for benchmark in compared.new] == ["second"]
+    assert compared.notes == ("second: new: nothing to hold it against, because base has no mine.bench:second",)
     with pytest.raises(GateError, match=r"^benchmark 'second': workload: 'mine.bench:second': head has no such"):
         comparable([own("second")], tmp_path / "head", tmp_path / "base")
     with pytest.raises(GateError, match=r"base and head have no such function"):
@@ -85,9 +86,9 @@ def test_all_that_needs_the_wrapper_is_new_if_only_head_has_one(tmp_path):
         (tmp_path / side / "mine" / "bench.py").write_text(OWN)
     tuned, floor = own("step"), own("step", variant="floor").model_copy(update={"name": "floor"})
     built_in = tuned.model_copy(update={"name": "built_in", "workload": "mlp/tiny"})
-    found = comparable([tuned, floor, built_in], tmp_path / "base", tmp_path / "head")
-    assert [each.name for each in found.new] == ["step", "built_in"]
-    assert found.notes[1] == "built_in: new: nothing to hold it against, because base has no dpbench/parallel"
+    compared = comparable([tuned, floor, built_in], tmp_path / "base", tmp_path / "head")
+    assert [benchmark.name for benchmark in compared.new] == ["step", "built_in"]
+    assert compared.notes[1] == "built_in: new: nothing to hold it against, because base has no dpbench/parallel"
     assert comparable([tuned, built_in], tmp_path / "head", tmp_path / "head").new == ()
     installed = own("elsewhere")
     assert comparable([installed], tmp_path / "head", tmp_path / "head").both == (installed,)
@@ -139,11 +140,11 @@ def gate(**answers):
 
 
 def test_a_change_that_adds_a_benchmark_is_judged_by_the_others(repository):
-    found, counted = gate()
-    assert found.verdict is Verdict.PASS
-    assert found.why == f"{UNTIMED}; new, with nothing to hold it against: second"
+    judgement, counted = gate()
+    assert judgement.verdict is Verdict.PASS
+    assert judgement.why == f"{UNTIMED}; new, with nothing to hold it against: second"
     note = "second: new: nothing to hold it against, because base has no mine.bench:second"
-    assert found.notes == ("no fence", note)
+    assert judgement.notes == ("no fence", note)
     assert counted == {"base": [["mine.bench:step"] * 2], "head": [["mine.bench:second"] * 2, ["mine.bench:step"] * 2]}
 
 
@@ -154,10 +155,10 @@ def test_a_new_benchmark_must_work(repository):
 
 def test_a_change_that_adds_the_first_benchmark_passes_and_claims_nothing(repository):
     (repository / "benchmarks" / "gate.toml").write_text(TABLE.format("second"))
-    found, counted = gate()
-    assert (found.verdict, found.why) == (Verdict.PASS, "new, with nothing to hold it against: second")
+    judgement, counted = gate()
+    assert (judgement.verdict, judgement.why) == (Verdict.PASS, "new, with nothing to hold it against: second")
     assert "base" not in counted
-    assert reliability(found)[1] == "smallest detectable change: not known, nothing was measured"
+    assert reliability(judgement)[1] == "smallest detectable change: not known, nothing was measured"
 
 
 def test_a_change_that_adds_the_wrapper_is_judged_by_what_base_has(repository):
@@ -166,18 +167,18 @@ def test_a_change_that_adds_the_wrapper_is_judged_by_what_base_has(repository):
     (repository / "dpbench" / "parallel" / "__init__.py").touch()
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "-m", "vendored")
-    found, counted = gate()
-    assert (found.verdict, found.why, found.counted_cases) == (Verdict.PASS, UNTIMED, 2)
+    judgement, counted = gate()
+    assert (judgement.verdict, judgement.why, judgement.counted_cases) == (Verdict.PASS, UNTIMED, 2)
     (repository / "benchmarks" / "gate.toml").unlink()
-    found, counted = gate()
-    assert found.why.startswith("new, with nothing to hold it against: launch_bound, many_parameters")
+    judgement, counted = gate()
+    assert judgement.why.startswith("new, with nothing to hold it against: launch_bound, many_parameters")
     assert counted["head"] == [["mlp/tiny"]]
 
 
 def test_a_torch_that_the_simulator_does_not_know_decides_nothing(repository):
-    found, _ = gate(step=Outcome.SKIPPED)
-    assert found.verdict is Verdict.UNDECIDED
-    assert found.why.startswith("tier 0 counted none of 1 cases on simulated devices: devices: this torch is older")
-    claim = reliability(found)[1]
+    judgement, _ = gate(step=Outcome.SKIPPED)
+    assert judgement.verdict is Verdict.UNDECIDED
+    assert judgement.why.startswith("tier 0 counted none of 1 cases on simulated devices: devices: this torch is older")
+    claim = reliability(judgement)[1]
     counter = "a counter of the counted cases that is not tolerated"
     assert claim == f"smallest detectable change: a count of 1 in {counter} (1 of 2 cases counted)"

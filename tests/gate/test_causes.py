@@ -26,8 +26,8 @@ def called(what, line, value=1, *, text="", function="forward", at=7, counter=CA
     return Detail(counter=counter, what=what, place=place, value=value, defined=defined)
 
 
-def found(olds, news):
-    return [(each.what, each.lines, each.base, each.head) for each in causes(CALLS, olds, news)]
+def named(olds, news):
+    return [(cause.what, cause.lines, cause.base, cause.head) for cause in causes(CALLS, olds, news)]
 
 
 DIFFERENCES = {
@@ -54,11 +54,11 @@ DIFFERENCES["another function"][2].append(("f (d.py:7)", (1,), 1, 0))
 
 @pytest.mark.parametrize(("olds", "news", "expected"), DIFFERENCES.values(), ids=DIFFERENCES)
 def test_the_code_whose_part_differs_is_named(olds, news, expected):
-    assert found(olds, news) == expected
+    assert named(olds, news) == expected
 
 
 def detailed(*details):
-    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=sum(each.value for each in details))})
+    counts = Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=sum(detail.value for detail in details))})
     return CountRecord(case=ON_CPU, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT, details=details)
 
 

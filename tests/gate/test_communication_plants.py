@@ -14,21 +14,21 @@ PLANTS = {plant.name: plant for plant in plants()}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def sent(tmp_path_factory):
     """By the name of a plant, or of a script as it is, what its ranks send; all counted by one child."""
     paths = {name: plant.write(tmp_path_factory.mktemp("plant")) for name, plant in PLANTS.items()}
     paths |= {path.name: str(path) for path in SCRIPTS.glob("*.py")}
     records = count_scripts([ScriptJob(script=path, steps=STEPS) for path in paths.values()])
-    assert [f"{name}: {each.reason}" for name, each in zip(paths, records, strict=True) if each.reason] == []
-    return {name: communication(each.ranks) for name, each in zip(paths, records, strict=True)}
+    assert [f"{name}: {record.reason}" for name, record in zip(paths, records, strict=True) if record.reason] == []
+    return {name: communication(record.ranks) for name, record in zip(paths, records, strict=True)}
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_plant_is_named_with_its_line_and_an_opposite_is_not_worse(found, name):
+def test_a_plant_is_named_with_its_line_and_an_opposite_is_not_worse(sent, name):
     plant = PLANTS[name]
-    changes, blames = compare_communication(name, found[plant.script], found[name])
+    changes, blames = compare_communication(name, sent[plant.script], sent[name])
     lines = {
-        blame.counter: {line for each in blame.causes if each.head > each.base for line in each.lines}
+        blame.counter: {line for cause in blame.causes if cause.head > cause.base for line in cause.lines}
         for blame in blames
     }
     if plant.counter:
@@ -41,5 +41,5 @@ def test_equal_scripts_have_equal_counts():
     assert {(str(line["reason"]), *line["differ"]) for line in repeated(3)} == {("None",)}
 
 
-def test_the_copies_that_end_a_backward_hide_no_bucket(found):
-    assert compare_communication("", found["ddp.py"], found["gradients are no views of their buckets"]) == ((), ())
+def test_the_copies_that_end_a_backward_hide_no_bucket(sent):
+    assert compare_communication("", sent["ddp.py"], sent["gradients are no views of their buckets"]) == ((), ())

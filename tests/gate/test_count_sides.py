@@ -1,6 +1,7 @@
 """Tier 0, with counts made by hand: what differs, and how it grows."""
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,22 +97,20 @@ def lines(count):
     ],
 )
 def test_lines_are_worse_above_5_percent_and_500(old, new, worse):
-    found = {change.counter: change.is_worse for change in changes("a case", lines(old), lines(new))}
-    assert found.get("forward.python_lines", False) is worse
+    is_worse_by_counter = {change.counter: change.is_worse for change in changes("a case", lines(old), lines(new))}
+    assert is_worse_by_counter.get("forward.python_lines", False) is worse
 
 
 @pytest.mark.parametrize(("new", "worse"), [(10_100, None), (10_101, True), (9_000, False)])
 def test_a_piece_that_is_passed_on_is_worse_above_1_percent(new, worse):
     old, new = record(passed_on_bytes=10_000), record(passed_on_bytes=new)
-    found = {change.counter: change.is_worse for change in changes("a case", old, new)}
-    assert found.get("dependencies.passed_on_bytes") is worse
+    is_worse_by_counter = {change.counter: change.is_worse for change in changes("a case", old, new)}
+    assert is_worse_by_counter.get("dependencies.passed_on_bytes") is worse
 
 
 def choosing(*slower):
-    counts = (Counts(phases={}, slower_choices=count) for count in slower)
-    return [
-        CountRecord(case=choice_case(), outcome=Outcome.OK, counts=each, environment=ENVIRONMENT) for each in counts
-    ]
+    record = partial(CountRecord, case=choice_case(), outcome=Outcome.OK, environment=ENVIRONMENT)
+    return [record(counts=Counts(phases={}, slower_choices=count)) for count in slower]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +126,8 @@ def test_a_slower_choice_needs_two_confirming_counts(base, head, worse):
             0, CountRecords(records=tuple(records[job.folder].pop(0) for job in jobs)).model_dump_json().encode()
         )
 
-    found = compare_counters({NAME: choice_case()}, Sides(Path("/b"), Path("/h"), launch), {})
-    assert [change.counter for change in found.changes] == ["auto.slower_choices"] * worse
+    counters = compare_counters({NAME: choice_case()}, Sides(Path("/b"), Path("/h"), launch), {})
+    assert [change.counter for change in counters.changes] == ["auto.slower_choices"] * worse
     assert records == {"/b": [], "/h": []}
 
 
@@ -150,36 +149,36 @@ def counting(base, head):
 def compared(base, head):
     launch, asked = counting(base, head)
     names = [NAME, "other"][: len(base)]
-    found = compare_counters(dict.fromkeys(names, CASE), Sides(Path("/b"), Path("/h"), launch), {})
+    counters = compare_counters(dict.fromkeys(names, CASE), Sides(Path("/b"), Path("/h"), launch), {})
     assert asked[0] == ["/b"] * len(base) + ["/h"] * len(base)  # then those with a worse counter, for the details
-    return found
+    return counters
 
 
 def test_base_and_head_are_counted_and_compared_case_by_case():
-    found = compared((record(1), record(2)), (record(1), record(5)))
-    assert [(each.base, each.head) for each in found.changes] == [(2, 5)]
-    assert (found.cases, found.notes) == (2, ())
+    counters = compared((record(1), record(2)), (record(1), record(5)))
+    assert [(change.base, change.head) for change in counters.changes] == [(2, 5)]
+    assert (counters.cases, counters.notes) == (2, ())
 
 
 def test_a_case_that_neither_can_count_is_a_note_and_not_a_case():
     skipped = failed(Outcome.SKIPPED, "no such operator")
-    found = compared((skipped, record()), (skipped, record(4)))
-    assert found.notes == ("counts mlp/tiny sim:0+sim:1: not counted: no such operator",)
-    assert (found.cases, len(found.changes)) == (1, 1)
+    counters = compared((skipped, record()), (skipped, record(4)))
+    assert counters.notes == ("counts mlp/tiny sim:0+sim:1: not counted: no such operator",)
+    assert (counters.cases, len(counters.changes)) == (1, 1)
 
 
 def test_a_simulator_that_counts_no_case_is_a_gap_although_cpu_lanes_are_counted():
     """As with a torch that the simulator does not know."""
     on_cpu = CASE.model_copy(update={"devices": ("cpu", "cpu")})
     skipped = failed(Outcome.SKIPPED, "devices: this torch is older")
-    found = gap_of([CASE, CASE, on_cpu], [skipped, skipped])
-    assert found == (
+    gap = gap_of([CASE, CASE, on_cpu], [skipped, skipped])
+    assert gap == (
         "tier 0 counted none of 2 cases on simulated devices: devices: this torch is older; run with --tiers 1"
     )
     assert gap_of([CASE, CASE, on_cpu], [skipped]) is None
     assert gap_of([on_cpu], []) is None
     assert compared((skipped, record()), (skipped, record())).gap is None
-    assert compared((skipped, skipped), (skipped, skipped)).gap == found
+    assert compared((skipped, skipped), (skipped, skipped)).gap == gap
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.CRASHED, Outcome.TIME_OUT])
@@ -260,27 +259,27 @@ def records(small, large):
     ],
 )
 def test_a_growth_is_worse_if_it_is_more_than_5_percent_faster(head, is_faster):
-    found = growth_changes(records(100, 180), records(*head))
+    growths = growth_changes(records(100, 180), records(*head))
     expected = [(f"growth with {DOUBLING.name}", "forward.operators.growth", 80, head[1] - head[0], True)]
-    got = [(each.benchmark, each.counter, each.base, each.head, each.is_worse) for each in found]
+    got = [(growth.benchmark, growth.counter, growth.base, growth.head, growth.is_worse) for growth in growths]
     assert got == (expected if is_faster else [])
 
 
 def test_a_growth_is_one_of_the_gates_changes():
-    small, large = name_of(DOUBLING.small), name_of(DOUBLING.large)
+    cases = {name_of(case): case for case in (DOUBLING.small, DOUBLING.large)}
     launch, _ = counting((*records(100, 180), *records(100, 180)), (*records(100, 400), *records(100, 400)))
-    found = compare_counters({small: DOUBLING.small, large: DOUBLING.large}, Sides(Path("/b"), Path("/h"), launch), {})
-    assert f"growth with {DOUBLING.name}" in {change.benchmark for change in found.changes}
+    counters = compare_counters(cases, Sides(Path("/b"), Path("/h"), launch), {})
+    assert f"growth with {DOUBLING.name}" in {change.benchmark for change in counters.changes}
 
 
 def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counted_has_no_growth():
-    assert [(each.base, each.head) for each in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
+    assert [(growth.base, growth.head) for growth in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
     assert growth_changes(records(9, 3), records(9, 9)) == []
     assert growth_changes(records(100, 180), records(100, 400)[:1]) == []
 
 
 @pytest.mark.parametrize(
-    ("tiers", "found", "is_refused"),
+    ("tiers", "counters", "is_refused"),
     [
         ((0,), Counters(notes=("own: not counted: why",)), True),
         ((0, 1), Counters(notes=("own: not counted: why",)), False),
@@ -288,9 +287,9 @@ def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counte
         ((0,), Counters(cases=1), False),
     ],
 )
-def test_a_tier_0_alone_that_counts_nothing_breaks_the_gate(monkeypatch, tiers, found, is_refused):
+def test_a_tier_0_alone_that_counts_nothing_breaks_the_gate(monkeypatch, tiers, counters, is_refused):
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
     prepared, sides = SimpleNamespace(tiers=tiers, settings=Settings()), Sides(Path("/b"), Path("/h"), None)
-    monkeypatch.setattr(counts, "compare_counters", lambda *_: found)
+    monkeypatch.setattr(counts, "compare_counters", lambda *_: counters)
     with pytest.raises(GateError, match=r"^--tiers: 0 counted nothing: own: ") if is_refused else nullcontext():
-        assert counts.count_sides(prepared, Benchmarks(both=(own,)), sides, lambda *_: None) == found
+        assert counts.count_sides(prepared, Benchmarks(both=(own,)), sides, lambda *_: None) == counters

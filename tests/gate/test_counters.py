@@ -13,8 +13,8 @@ USUAL, NONE = Tolerances(), Tolerances(tolerated=0, memory=0)
 
 
 def is_tolerated(name, base, head, tolerances=USUAL, is_worse=True):
-    (found,) = with_tolerances([counter(base, head, counter=name, is_worse=is_worse)], tolerances)
-    return found.tolerated
+    (change,) = with_tolerances([counter(base, head, counter=name, is_worse=is_worse)], tolerances)
+    return change.tolerated
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def named(base, tmp_path):
     """A function that returns the counters that are worse in these cases after these edits."""
 
     def call(cases, *edits):
-        found = changed(base, cases, planted(tmp_path / "head", *edits))
-        return {change.counter: (change.base, change.head) for change in found if change.is_worse}
+        compared = changed(base, cases, planted(tmp_path / "head", *edits))
+        return {change.counter: (change.base, change.head) for change in compared if change.is_worse}
 
     return call
 
@@ -121,8 +121,8 @@ def test_a_reduction_that_is_no_longer_early_is_named_with_several_buckets_only(
 
 @needs_simulator
 def test_sums_that_are_issued_after_the_backward_are_named(named):
-    found = named((BUCKETS,), Edit("broadcast.py", RAISED, "        pass\n"))
-    assert found["dependencies.operators_before_issue"][0] == 0 < found["dependencies.operators_before_issue"][1]
+    worse = named((BUCKETS,), Edit("broadcast.py", RAISED, "        pass\n"))
+    assert worse["dependencies.operators_before_issue"][0] == 0 < worse["dependencies.operators_before_issue"][1]
 
 
 @needs_simulator
@@ -139,8 +139,8 @@ def test_sums_that_are_issued_in_the_opposite_order_are_named(named):
 
 @needs_simulator
 def test_both_overlaps_off_are_named(named):
-    found = named((BUCKETS,), default("overlap_broadcast"), default("overlap_reduce"))
-    assert {"dependencies.startable_at_half_bytes", "dependencies.before_first_layer_bytes"} <= found.keys()
+    worse = named((BUCKETS,), default("overlap_broadcast"), default("overlap_reduce"))
+    assert {"dependencies.startable_at_half_bytes", "dependencies.before_first_layer_bytes"} <= worse.keys()
 
 
 @needs_simulator
@@ -149,17 +149,17 @@ def test_a_loop_over_all_pairs_of_tensors_is_named_by_its_growth(named):
         "            tensors = self._pool().sets.tree_of(module).tensors",
         "            [a for a in tensors for b in tensors if a is b]",
     )
-    found = named(GROWTH, in_forward(CHECKED, *lines))
-    assert list(found) == ["forward.python_lines.growth"]
+    worse = named(GROWTH, in_forward(CHECKED, *lines))
+    assert list(worse) == ["forward.python_lines.growth"]
 
 
 def test_memory_that_each_step_keeps_is_named(named):
     """A list that grows with each step, and a tensor that does."""
     lines = ("            self.__dict__.setdefault('kept', []).append((object(), torch.zeros(64)))",)
-    found = named((KEPT,), in_forward(CHECKED, *lines))
-    assert found["kept.python_blocks"][0] == 0 < found["kept.python_blocks"][1]
-    assert found["kept.malloc_bytes"][0] == 0
-    assert found["kept.malloc_bytes"][1] >= 256
+    worse = named((KEPT,), in_forward(CHECKED, *lines))
+    assert worse["kept.python_blocks"][0] == 0 < worse["kept.python_blocks"][1]
+    assert worse["kept.malloc_bytes"][0] == 0
+    assert worse["kept.malloc_bytes"][1] >= 256
 
 
 COUNTER = "auto.slower_choices"
@@ -188,5 +188,5 @@ def chosen_base(tmp_path_factory):
     ids=["the slowest", "for any gain", "always in sequence", "always on threads"],
 )
 def test_a_wrong_choice_is_worse(chosen_base, tmp_path, plant):
-    found = {change.counter: change for change in compare_records(chosen_base, choices_of(tmp_path / "head", plant))}
-    assert (found[COUNTER].base, found[COUNTER].head, found[COUNTER].is_worse) == (0, 1, True)
+    changes = {change.counter: change for change in compare_records(chosen_base, choices_of(tmp_path / "head", plant))}
+    assert (changes[COUNTER].base, changes[COUNTER].head, changes[COUNTER].is_worse) == (0, 1, True)

@@ -81,9 +81,8 @@ def records(tmp_path_factory):
 def test_a_use_that_raises_is_worse_and_one_that_works_again_is_not(records, name):
     _, uses = RAISING[name]
     assert {name: record.reason for name, record in records.items() if record.counts is None} == {}
-    found = changes("a case", records[""], records[name])
-    worse = {change.counter for change in found if change.is_worse}
-    assert {f"uses.{use}.absent" for use in uses} <= worse
-    assert not {each.counter for each in found if each.counter.startswith(tuple(f"uses.{use}.h" for use in uses))}
+    is_worse = {change.counter: change.is_worse for change in changes("a case", records[""], records[name])}
+    assert {f"uses.{use}.absent" for use in uses} <= {counter for counter in is_worse if is_worse[counter]}
+    assert not {counter for counter in is_worse if counter.startswith(tuple(f"uses.{use}.h" for use in uses))}
     again = changes("a case", records[name], records[""])
-    assert {each.counter for each in again if each.is_worse and each.counter.endswith("absent")} == set()
+    assert {change.counter for change in again if change.is_worse and change.counter.endswith("absent")} == set()

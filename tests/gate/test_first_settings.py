@@ -41,8 +41,8 @@ def test_what_a_file_has(
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(source)
-    found = find_benchmarks(tmp_path, [name, "gone.py", ""])
-    assert (found.factories, found.tests, found.has_asv) == (factories, tests, False)
+    benchmarks = find_benchmarks(tmp_path, [name, "gone.py", ""])
+    assert (benchmarks.factories, benchmarks.tests, benchmarks.has_asv) == (factories, tests, False)
 
 
 @pytest.mark.parametrize(
@@ -57,30 +57,30 @@ def test_what_a_file_has(
 )
 def test_asv_and_packages(tmp_path: Path, names: list[str], has_asv: bool, is_installable: bool) -> None:
     (tmp_path / "pyproject.toml").write_text("[build-system]\n")
-    found = find_benchmarks(tmp_path, names)
-    assert (found.has_asv, found.is_installable) == (has_asv, is_installable)
+    benchmarks = find_benchmarks(tmp_path, names)
+    assert (benchmarks.has_asv, benchmarks.is_installable) == (has_asv, is_installable)
 
 
 @pytest.mark.parametrize(
-    ("found", "own", "borrowed", "build"),
+    ("benchmarks", "own", "borrowed", "build"),
     [
         (FoundBenchmarks(("a.b:step", "a_b:step")), ["a_b_step", "a_b_step_2"], [], True),
         (FoundBenchmarks(("a:Ü", "Ü:ö")), ["a", "step"], [], True),
         (FoundBenchmarks((), True, ('t "\\ö.py',), False), [], [("asv", "."), ("pytest", 't "\\ö.py')], False),
-        (FoundBenchmarks(is_installable=False), [each.name for each in DEFAULT_BENCHMARKS], [], False),
+        (FoundBenchmarks(is_installable=False), [benchmark.name for benchmark in DEFAULT_BENCHMARKS], [], False),
     ],
 )
 def test_the_settings_are_valid(
-    tmp_path: Path, found: FoundBenchmarks, own: list[str], borrowed: list[tuple[str, str]], build: bool
+    tmp_path: Path, benchmarks: FoundBenchmarks, own: list[str], borrowed: list[tuple[str, str]], build: bool
 ) -> None:
     path = tmp_path / "gate.toml"
-    path.write_text(settings_text(found))
+    path.write_text(settings_text(benchmarks))
     settings = load_settings(path)
-    assert [each.name for each in settings.benchmarks] == own
-    assert [each.wanted for each in settings.borrowed] == borrowed
-    assert {each.pattern for each in settings.borrowed} <= {True}
+    assert [benchmark.name for benchmark in settings.benchmarks] == own
+    assert [selection.wanted for selection in settings.borrowed] == borrowed
+    assert {selection.pattern for selection in settings.borrowed} <= {True}
     assert bool(settings.build) is build
-    assert all(each in path.read_text() for each in found.factories)
+    assert all(factory in path.read_text() for factory in benchmarks.factories)
 
 
 def test_the_commented_examples_are_valid_too(tmp_path: Path) -> None:
@@ -88,5 +88,5 @@ def test_the_commented_examples_are_valid_too(tmp_path: Path) -> None:
     path = tmp_path / "gate.toml"
     path.write_text("\n".join(line.removeprefix("#").strip() for line in lines))
     settings = load_settings(path)
-    assert [each.name for each in settings.benchmarks] == ["my_step"]
-    assert [each.wanted[0] for each in settings.borrowed] == ["pytest"]
+    assert [benchmark.name for benchmark in settings.benchmarks] == ["my_step"]
+    assert [selection.wanted[0] for selection in settings.borrowed] == ["pytest"]

@@ -72,16 +72,16 @@ READS = f"import os\nVALUES = [os.environ.get(name) for name in {NAMES}]\ndef ti
 
 def test_variables_of_the_matrix_are_set_and_those_with_choices_are_noted(tmp_path):
     folder = write_suite(tmp_path / "head", {"asv.conf.json": VARIABLES, "suite/b.py": READS})
-    found = listed(folder, "asv")
+    suite = listed(folder, "asv")
     values = ["-O2", "fast", "a", "plain", "3", None, None, "true", "toy"]
-    assert found.meant[0].refused == f"ValueError: {values}"
-    assert found.notes == (
+    assert suite.meant[0].refused == f"ValueError: {values}"
+    assert suite.notes == (
         "asv.conf.json: matrix: env: BUILT: measured with '-O2' alone, of ['-O2', '-O3']",
         "asv.conf.json: matrix: env_nobuild: TWO: measured with 'a' alone, of ['a', 'b']",
         "asv.conf.json: matrix: env_nobuild: UNSET: measured with None alone, of [None, 'x']",
     )
-    listing = Listing(meant=(Listed(name="b"),), notes=found.notes)
-    assert choose(Selection(asv=".", pattern=True), Listing(), listing).notes[:3] == found.notes
+    listing = Listing(meant=(Listed(name="b"),), notes=suite.notes)
+    assert choose(Selection(asv=".", pattern=True), Listing(), listing).notes[:3] == suite.notes
 
 
 LIMITS = """
@@ -106,8 +106,8 @@ def time_default(): time.sleep(3)
 
 def test_the_suites_own_limits_count_and_are_named(tmp_path):
     conf = '{"repo": ".", "benchmark_dir": "suite", "default_benchmark_timeout": 4}'
-    found = listed(write_suite(tmp_path / "head", {"asv.conf.json": conf, "suite/b.py": LIMITS}), "asv", timeout_s=1.0)
-    by_name = {each.name.rpartition(".")[2]: each for each in found.meant}
+    folder = write_suite(tmp_path / "head", {"asv.conf.json": conf, "suite/b.py": LIMITS})
+    by_name = {entry.name.rpartition(".")[2]: entry for entry in listed(folder, "asv", timeout_s=1.0).meant}
     assert by_name["time_hangs"].refused == "no answer in 5 s (its `timeout` and that of its `setup_cache`)"
     assert [by_name[f"time_{name}"].refused for name in ("short", "cached", "default")] == [None] * 3
     assert by_name["time_cached"].timeouts_s == (0.5, 30)
@@ -202,8 +202,8 @@ def peak(base_mib, head_mib, unit=PEAK_UNIT):
     ],
 )
 def test_a_change_must_have_one_direction_in_both_orders(first, second, kept, gaps):
-    found = settled([first], [second], {"counts b": 0.02})
-    assert (found[0] == [first], len(found[2])) == (kept, gaps)
+    changes, _, unclear = settled([first], [second], {"counts b": 0.02})
+    assert (changes == [first], len(unclear)) == (kept, gaps)
 
 
 def test_a_count_that_fails_later_is_skipped_with_its_reason(tmp_path):

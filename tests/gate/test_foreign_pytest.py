@@ -91,9 +91,9 @@ WHY = {
 
 def test_a_test_that_does_not_pass_to_its_end_is_refused_with_its_assertion(tmp_path):
     folder = write_suite(tmp_path / "head", {"tests/test_a.py": TESTS})
-    found = refused(folder, "pytest", "tests")
-    assert {name: why for name, (why, _) in found.items()} == WHY
-    assert {name for name, (_, skipped) in found.items() if skipped} == {"test_known_bug", "test_skipped_late"}
+    refusals = refused(folder, "pytest", "tests")
+    assert {name: why for name, (why, _) in refusals.items()} == WHY
+    assert {name for name, (_, skipped) in refusals.items() if skipped} == {"test_known_bug", "test_skipped_late"}
 
 
 LATE = """
@@ -112,8 +112,8 @@ def test_a_result_that_is_wrong_after_many_calls_fails_the_count_or_the_round(tm
     """A count takes a few calls. A round takes hundreds, and ends before the assertion."""
     for wrong_from, name in ((4, "soon"), (30, "late"), (10**9, "never")):
         write_suite(tmp_path / name, {"test_a.py": LATE.format(wrong_from=wrong_from)})
-        (found,) = listed(tmp_path / name, "pytest", "test_a.py").meant
-        assert found.refused is None
+        (benchmark,) = listed(tmp_path / name, "pytest", "test_a.py").meant
+        assert benchmark.refused is None
     case = "pytest test_a.py::test_work"
     (soon,), (late,) = counted(tmp_path / "soon", case), counted(tmp_path / "late", case)
     assert (soon.outcome, soon.reason) == (Outcome.SKIPPED, "its test fails: assert 0 == 7")
@@ -134,9 +134,9 @@ def test_a_result_that_is_wrong_after_many_calls_fails_the_count_or_the_round(tm
         (dict.fromkeys(SideName, base), Outcome.OK, None),
     ):
         jobs = LockstepJobs(jobs=(job.model_copy(update={"sides": sides}),))
-        (found,) = respond(jobs.model_dump_json()).rounds
-        assert (found.outcome, found.side) == (outcome, side), found.reason
-        assert "its test fails: assert 0 == 7" in (found.reason or "") or outcome is Outcome.OK
+        (taken,) = respond(jobs.model_dump_json()).rounds
+        assert (taken.outcome, taken.side) == (outcome, side), taken.reason
+        assert "its test fails: assert 0 == 7" in (taken.reason or "") or outcome is Outcome.OK
 
 
 RIGHT = "def test_right(benchmark): assert benchmark(sum, [1, 2]) == 3\ndef test_other(): assert False\n"
@@ -180,9 +180,9 @@ def test_options_of_a_project_leave_no_benchmark_out(tmp_path, options):
 )
 def test_what_pytest_refuses_is_its_own_sentence(tmp_path, ini, sentence):
     folder = write_suite(tmp_path / "head", {"test_a.py": RIGHT, "pytest.ini": f"[pytest]\n{ini}\n"})
-    found = listed(folder, "pytest", "test_a.py")
-    assert found.meant == ()
-    assert [problem for problem in found.problems if sentence in problem], found.problems
+    listing = listed(folder, "pytest", "test_a.py")
+    assert listing.meant == ()
+    assert [problem for problem in listing.problems if sentence in problem], listing.problems
 
 
 def test_a_conftest_that_does_not_import_is_named(tmp_path):

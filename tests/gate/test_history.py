@@ -17,8 +17,8 @@ def at(commit: str | None, **fields: object) -> Environment:
 
 def test_base_and_head_of_each_line_are_points_in_the_order_of_commits() -> None:
     lines = [line("b", "c", times("wide", 2, 3)), line("a", "b", times("wide", 1, 2), times("narrow", 7, 8))]
-    found, notes = series_of(lines, [], DATES, ENVIRONMENT)
-    assert found == (
+    histories, notes = series_of(lines, [], DATES, ENVIRONMENT)
+    assert histories == (
         Series("wide", (Point("a", 10, 1), Point("b", 20, 2), Point("c", 30, 3))),
         Series("narrow", (Point("a", 10, 7), Point("b", 20, 8))),
     )
@@ -39,8 +39,8 @@ def test_the_working_tree_is_no_point() -> None:
 
 def test_commits_unknown_to_git_are_left_out_with_one_note() -> None:
     lines = [line("a", "x" * 40, times("wide", 1, 2), times("narrow", 1, 2)), line("y", "z", times("gone", 1, 2))]
-    found, notes = series_of(lines, [], DATES, ENVIRONMENT)
-    assert [(each.benchmark, len(each.points)) for each in found] == [("wide", 1), ("narrow", 1)]
+    histories, notes = series_of(lines, [], DATES, ENVIRONMENT)
+    assert [(history.benchmark, len(history.points)) for history in histories] == [("wide", 1), ("narrow", 1)]
     assert notes == ("history: measured commits that this repository does not have were left out: xxxxxxxxxx, y, z",)
     many = [line("a", f"{number}", times("wide", 1, 2)) for number in range(8)]
     assert series_of(many, [], DATES, ENVIRONMENT)[1][0].endswith("left out: 0, 1, 2, 3, 4 and 3 more")
@@ -61,9 +61,9 @@ def test_two_machines_never_mix(change: dict[str, object]) -> None:
         ok(case(), 1, [100.0], environment=at("a", **change)),
     ]
     for environment, step_s in ((ENVIRONMENT, 1), (other, 100)):
-        found, _ = series_of(lines, records, DATES, environment)
-        assert len(found) == 2
-        assert {point.step_s for each in found for point in each.points} == {step_s}
+        histories, _ = series_of(lines, records, DATES, environment)
+        assert len(histories) == 2
+        assert {point.step_s for history in histories for point in history.points} == {step_s}
 
 
 def test_another_version_of_dpbench_is_the_same_machine() -> None:
@@ -98,9 +98,9 @@ def test_records_of_clean_commits_are_series_by_case_with_medians_over_rounds() 
 
 def test_a_records_point_is_the_time_of_one_step() -> None:
     several = case().model_copy(update={"steps_per_sample": 20})
-    records = [ok(each, 0, [2.0], environment=at("a")) for each in (several, case())]
-    found = series_of([], records, DATES, ENVIRONMENT)[0]
-    assert {each.benchmark: each.points[0].step_s for each in found} == {several.id: 0.1, case().id: 2.0}
+    records = [ok(measured, 0, [2.0], environment=at("a")) for measured in (several, case())]
+    histories = series_of([], records, DATES, ENVIRONMENT)[0]
+    assert {history.benchmark: history.points[0].step_s for history in histories} == {several.id: 0.1, case().id: 2.0}
 
 
 def throttled(record: Record) -> Record:

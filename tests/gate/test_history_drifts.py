@@ -25,10 +25,10 @@ def noisy(level: NDArray[np.float64], noise: float, seed: int) -> list[float]:
 def test_a_slow_drift_is_found_though_no_commit_reaches_the_threshold(seed: int) -> None:
     times_s = noisy(1.01 ** np.arange(12), 0.003, seed)
     assert max(np.diff(times_s) / times_s[:-1]) < 0.03
-    found = drifts([series(times_s)], THRESHOLD)
-    assert found
-    assert all(after.before_s == before.after_s for before, after in pairwise(found))
-    assert all(each.after_s > 1.03 * each.before_s for each in found)
+    reported = drifts([series(times_s)], THRESHOLD)
+    assert reported
+    assert all(after.before_s == before.after_s for before, after in pairwise(reported))
+    assert all(drift.after_s > 1.03 * drift.before_s for drift in reported)
 
 
 def test_a_step_has_its_levels_commit_date_and_number_of_points() -> None:
@@ -45,16 +45,16 @@ def test_a_step_has_its_levels_commit_date_and_number_of_points() -> None:
 
 
 def test_every_lasting_step_is_found_oldest_first() -> None:
-    found = drifts([series([1.0] * 6 + [1.1] * 6 + [1.3] * 6)], THRESHOLD)
-    assert [(each.before_s, each.after_s, each.since_commit) for each in found] == [
+    reported = drifts([series([1.0] * 6 + [1.1] * 6 + [1.3] * 6)], THRESHOLD)
+    assert [(drift.before_s, drift.after_s, drift.since_commit) for drift in reported] == [
         (1.0, 1.1, "commit 6"),
         (1.1, 1.3, "commit 12"),
     ]
 
 
 def test_a_step_that_was_mended_in_part_has_its_remaining_height() -> None:
-    (found,) = drifts([series([1.0] * 6 + [1.3] * 6 + [1.1] * 6)], THRESHOLD)
-    assert (found.before_s, found.after_s, found.since_commit) == (1.0, 1.1, "commit 6")
+    (drift,) = drifts([series([1.0] * 6 + [1.3] * 6 + [1.1] * 6)], THRESHOLD)
+    assert (drift.before_s, drift.after_s, drift.since_commit) == (1.0, 1.1, "commit 6")
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.02])
@@ -85,7 +85,7 @@ def test_one_outlier_is_no_drift(where: int, times: float) -> None:
 
 def test_thresholds_are_by_name_and_wider_for_series_without_one() -> None:
     steps = [1.0] * 6 + [1.08] * 6
-    assert [each.benchmark for each in drifts([series(steps, name) for name in ("wide", "other")], THRESHOLD)] == [
+    assert [drift.benchmark for drift in drifts([series(steps, name) for name in ("wide", "other")], THRESHOLD)] == [
         "wide"
     ]
     assert drifts([series(steps)], {"wide": 0.09}) == ()
@@ -102,14 +102,14 @@ def test_fewer_than_six_points_are_skipped() -> None:
 
 def test_only_the_latest_commits_of_a_long_history_are_read() -> None:
     recent = [1.0] * (MOST_POINTS - 20) + [1.1] * 20
-    (found,) = drifts([series([0.5] * 50 + recent)], THRESHOLD)
-    assert (found.before_s, found.points, found.since_commit) == (1.0, MOST_POINTS, f"commit {50 + MOST_POINTS - 20}")
+    (drift,) = drifts([series([0.5] * 50 + recent)], THRESHOLD)
+    assert (drift.before_s, drift.points, drift.since_commit) == (1.0, MOST_POINTS, f"commit {50 + MOST_POINTS - 20}")
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e3])
 def test_the_unit_of_time_does_not_matter(scale: float) -> None:
     def starts(times_s: list[float]) -> list[str]:
-        return [each.since_commit for each in drifts([series(times_s)], THRESHOLD)]
+        return [drift.since_commit for drift in drifts([series(times_s)], THRESHOLD)]
 
     times_s = noisy(1.01 ** np.arange(12), 0.003, 3)
     assert starts([scale * time_s for time_s in times_s]) == starts(times_s) != []

@@ -31,9 +31,9 @@ def test_none_if_nothing_was_measured(tmp_path):
 
 @pytest.mark.parametrize("environment", [ENVIRONMENT, ELSEWHERE])
 def test_a_machine_of_the_same_kind_is_cited_under_any_host_name(tmp_path, environment):
-    found = written(tmp_path)
-    assert found.false_alarms.of == 6
-    assert cited(tmp_path, (), environment) == found.false_alarms
+    tested = written(tmp_path)
+    assert tested.false_alarms.of == 6
+    assert cited(tmp_path, (), environment) == tested.false_alarms
 
 
 def test_the_twins_of_this_machine_are_cited_before_another_machine(tmp_path):
@@ -47,8 +47,8 @@ def test_the_twins_of_this_machine_are_cited_before_another_machine(tmp_path):
 
 def test_the_machine_of_this_kind_is_cited_out_of_several(tmp_path):
     written(tmp_path, OTHER_CPU.model_copy(update={"hostname": "a"}))
-    found = written(tmp_path, ELSEWHERE.model_copy(update={"hostname": "b"}))
-    assert cited(tmp_path, (), ENVIRONMENT) == found.false_alarms
+    tested = written(tmp_path, ELSEWHERE.model_copy(update={"hostname": "b"}))
+    assert cited(tmp_path, (), ENVIRONMENT) == tested.false_alarms
 
 
 def test_a_file_that_is_no_self_test_raises_in_one_line(tmp_path):
@@ -65,18 +65,18 @@ def test_a_file_that_is_no_self_test_raises_in_one_line(tmp_path):
 )
 def test_twins_that_alarmed_are_counted_with_an_upper_bound(alarms, of, upper):
     lines = [line("a", "b", times("wide", 1, 1, twin_alarmed=number < alarms)) for number in range(of)]
-    found = false_alarms_of_twins(lines, ENVIRONMENT)
-    assert found is not None
-    assert (found.alarms, found.of) == (alarms, of)
-    assert found.upper == pytest.approx(upper, rel=5e-4)
+    false_alarms = false_alarms_of_twins(lines, ENVIRONMENT)
+    assert false_alarms is not None
+    assert (false_alarms.alarms, false_alarms.of) == (alarms, of)
+    assert false_alarms.upper == pytest.approx(upper, rel=5e-4)
 
 
 def test_twins_of_other_machines_and_twins_that_were_not_judged_do_not_count():
     measured = line("a", "b", times("wide", 1, 1, twin_alarmed=True), times("narrow", 1, 1))
     unmeasured = line("a", "b", times("wide", 1, 1, twin_alarmed=None))
     elsewhere = line("a", "b", times("wide", 1, 1), environment=ELSEWHERE)
-    found = false_alarms_of_twins([measured, unmeasured, elsewhere], ENVIRONMENT)
-    assert found is not None
-    assert (found.alarms, found.of) == (1, 2)
-    assert found.gates == "twins, one for each benchmark, of 1 gate on this machine"
+    false_alarms = false_alarms_of_twins([measured, unmeasured, elsewhere], ENVIRONMENT)
+    assert false_alarms is not None
+    assert (false_alarms.alarms, false_alarms.of) == (1, 2)
+    assert false_alarms.gates == "twins, one for each benchmark, of 1 gate on this machine"
     assert false_alarms_of_twins([unmeasured, elsewhere], ENVIRONMENT) is None

@@ -47,8 +47,8 @@ def file_of(folder: Path, content: bytes) -> Path:
 def test_appended_lines_are_read_in_order(tmp_path: Path) -> None:
     path = history_path(tmp_path / "results")
     assert path == tmp_path / "results" / "gate" / "history.jsonl"
-    for number, each in enumerate((A, B, C), start=1):
-        append_history(path, each)
+    for number, gate_line in enumerate((A, B, C), start=1):
+        append_history(path, gate_line)
         assert len(read_history(path).lines) == number
     assert read_history(path) == History((A, B, C))
     assert path.read_bytes() == to_line(A) + to_line(B) + to_line(C)
@@ -157,7 +157,7 @@ def test_two_gates_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
     path, root = tmp_path / "history.jsonl", Path(__file__).parents[2]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=root) for name in ("b", "c")]
     assert [writer.wait() for writer in writers] == [0, 0]
-    heads = [each.head_commit for each in read_history(path).lines]
+    heads = [gate_line.head_commit for gate_line in read_history(path).lines]
     assert (heads.count("b"), heads.count("c")) == (20, 20)
 
 
@@ -187,8 +187,8 @@ def test_records_are_read_from_all_files_but_those_of_gates_elastic_runs_and_pic
     (tmp_path / "runs/elastic.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures/records.jsonl").write_bytes(to_record_line(ok(case(), 9)))
-    found, notes = read_records(tmp_path)
-    assert sorted(record.round for record in found) == [0, 1, 2]
+    read, notes = read_records(tmp_path)
+    assert sorted(record.round for record in read) == [0, 1, 2]
     assert notes == ()
 
 
@@ -198,8 +198,8 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
         store.append(ok(case(), 0))
     with (tmp_path / "run.jsonl").open("ab") as file:
         file.write(b"torn")
-    found, notes = read_records(tmp_path)
-    assert len(found) == 1
+    read, notes = read_records(tmp_path)
+    assert len(read) == 1
     assert notes == (
         f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 1 to 5; the history goes without it",
         f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
@@ -208,10 +208,10 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
 
 
 def test_the_line_of_a_gate_has_the_benchmarks_that_were_measured():
-    found = judged("slower", times=(time("a", "slower", ratio=ratio(1.2)), unmeasured("b", "undecided"), time("c")))
-    line = history_line(found, {"a": "case of a", "c": "case of c"}, {"a": True})
-    assert (line.verdict, line.started_at, line.environment) == (Verdict.SLOWER, found.started_at, ENVIRONMENT)
-    assert (line.base_commit, line.head_commit) == (found.base.commit, found.head.commit)
+    judgement = judged("slower", times=(time("a", "slower", ratio=ratio(1.2)), unmeasured("b", "undecided"), time("c")))
+    line = history_line(judgement, {"a": "case of a", "c": "case of c"}, {"a": True})
+    assert (line.verdict, line.started_at, line.environment) == (Verdict.SLOWER, judgement.started_at, ENVIRONMENT)
+    assert (line.base_commit, line.head_commit) == (judgement.base.commit, judgement.head.commit)
     a, c = line.benchmarks
     assert (a.name, a.case, a.ratio, a.rounds, a.twin_alarmed) == ("a", "case of a", 1.2, 24, True)
     assert (a.base_step_s, a.head_step_s) == (0.010, 0.0101)

@@ -42,14 +42,14 @@ def results(tmp_path):
 
 
 def files(folder):
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return {name for name in found if not name.startswith(".git/")}
+    paths = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in paths if not name.startswith(".git/")}
 
 
 def test_a_revision_is_a_whole_hash_and_the_first_line_of_its_message(folder):
-    found = Repository(folder / "in").resolve("--base", "one")
-    assert (found.asked, found.commit) == ("one", git(folder, "rev-parse", "one"))
-    assert found.subject == "the first: with  two spaces"
+    resolved = Repository(folder / "in").resolve("--base", "one")
+    assert (resolved.asked, resolved.commit) == ("one", git(folder, "rev-parse", "one"))
+    assert resolved.subject == "the first: with  two spaces"
 
 
 def test_names_and_subjects_in_no_known_encoding_are_read(folder):
@@ -83,10 +83,10 @@ def test_the_base_is_where_head_left_the_branch_and_not_its_tip(folder):
     git(folder, "commit", "--quiet", "--allow-empty", "-m", "on the feature")
     repository = Repository(folder)
     feature, (one, main) = git(folder, "rev-parse", "feature"), git(folder, "rev-parse", "one", "main").split()
-    found = repository.merge_base(repository.resolve("--base", "main"), feature)
-    assert (found.asked, found.commit, found.tip) == ("main", one, main)
-    assert found.subject == "the first: with  two spaces"
-    assert revision(found) == f"{one[:10]} (merge base with main, {main[:10]}) the first: with two spaces"
+    merge_base = repository.merge_base(repository.resolve("--base", "main"), feature)
+    assert (merge_base.asked, merge_base.commit, merge_base.tip) == ("main", one, main)
+    assert merge_base.subject == "the first: with  two spaces"
+    assert revision(merge_base) == f"{one[:10]} (merge base with main, {main[:10]}) the first: with two spaces"
     ancestor = repository.resolve("--base", "one")
     assert repository.merge_base(ancestor, feature) == ancestor
 

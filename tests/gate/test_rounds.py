@@ -60,13 +60,13 @@ def test_each_benchmark_is_a_job_and_has_its_cores():
     take(round_of("wide"), round_of("all"), asked=asked)
     ((jobs, timeout_s),) = asked
     one, every = jobs.jobs
-    assert [each.benchmark for each in jobs.jobs] == ["wide", "all"]
+    assert [job.benchmark for job in jobs.jobs] == ["wide", "all"]
     assert one.cores == (3,)
     assert every.cores == (0, 2, 3)
     assert (one.case, every.case) == (SUITE[0].case(len(USABLE), ("cpu",)), SUITE[1].case(len(USABLE), ("cpu",)))
     assert (one.case.threads, every.case.threads) == (1, len(USABLE))
-    assert {each.seed for each in jobs.jobs} == {7}
-    assert not any(each.checked for each in jobs.jobs)
+    assert {job.seed for job in jobs.jobs} == {7}
+    assert not any(job.checked for job in jobs.jobs)
     assert timeout_s >= one.timeout_s + every.timeout_s
 
 
@@ -81,22 +81,22 @@ def test_benchmarks_of_one_start_up_share_its_forks_and_another_case_has_its_own
         )
     ]
     asked = []
-    found = take(*map(round_of, ("import", "first", "more", "wide")), asked=asked, suite=starts)
+    taken = take(*map(round_of, ("import", "first", "more", "wide")), asked=asked, suite=starts)
     ((jobs, _),) = asked
     assert jobs.jobs == ()
-    assert [each.benchmarks for each in jobs.start_ups] == [
+    assert [start_up.benchmarks for start_up in jobs.start_ups] == [
         {"import": Timed.IMPORT, "first": Timed.FIRST_FORWARD},
         {"more": Timed.FIRST_FORWARD},
         {"wide": Timed.IMPORT},
     ]
-    assert {each.cores for each in jobs.start_ups} == {(3,)}
-    assert set(found.ratios) == {"import", "first", "more", "wide"}
+    assert {start_up.cores for start_up in jobs.start_ups} == {(3,)}
+    assert set(taken.ratios) == {"import", "first", "more", "wide"}
 
 
 def test_results_of_a_step_are_checked_in_the_first_round_only():
     asked = []
     take(round_of("wide"), round_of("all"), number=0, asked=asked)
-    assert all(each.checked for each in asked[0][0].jobs)
+    assert all(job.checked for job in asked[0][0].jobs)
 
 
 def test_the_twin_has_bases_folder_and_only_head_has_the_environment():
@@ -113,9 +113,9 @@ def test_the_twin_has_bases_folder_and_only_head_has_the_environment():
 
 
 def test_rounds_become_ratios_by_name():
-    found = take(round_of("wide", 1.2), round_of("all"))
-    assert found.environment == ENVIRONMENT
-    assert {name: ratio.contrast for name, ratio in found.ratios.items()} == {
+    taken = take(round_of("wide", 1.2), round_of("all"))
+    assert taken.environment == ENVIRONMENT
+    assert {name: ratio.contrast for name, ratio in taken.ratios.items()} == {
         "wide": pytest.approx(log(1.2)),
         "all": pytest.approx(log(1.1)),
     }
@@ -144,45 +144,45 @@ def test_the_quietest_core_is_a_usable_one(monkeypatch):
 
 
 def test_head_is_compared_with_base_and_twin_and_the_twin_with_base():
-    found = ratio_of(lockstep_round(base=[[1.0]], twin=[[1.21]], head=[[1.32]]))
-    assert found.contrast == pytest.approx(log(1.2))
-    assert found.twin == pytest.approx(log(1.21))
-    assert found.base_s == pytest.approx(1.1)
-    assert found.head_s == pytest.approx(1.32)
-    assert found.cores == "0"
+    ratio = ratio_of(lockstep_round(base=[[1.0]], twin=[[1.21]], head=[[1.32]]))
+    assert ratio.contrast == pytest.approx(log(1.2))
+    assert ratio.twin == pytest.approx(log(1.21))
+    assert ratio.base_s == pytest.approx(1.1)
+    assert ratio.head_s == pytest.approx(1.32)
+    assert ratio.cores == "0"
 
 
 def test_a_block_counts_by_its_mean_and_a_round_by_the_median_of_its_blocks():
     head = [[1.0, 1.0, 4.0], [2.0, 2.0, 2.0], [50.0, 0.1, 0.1]]
-    found = ratio_of(lockstep_round(base=[[1.0]] * 3, twin=[[1.0], [9.0], [1.0]], head=head))
-    assert found.contrast == pytest.approx(log(2))
-    assert found.head_s == pytest.approx(2)
-    assert found.twin == 0
+    ratio = ratio_of(lockstep_round(base=[[1.0]] * 3, twin=[[1.0], [9.0], [1.0]], head=head))
+    assert ratio.contrast == pytest.approx(log(2))
+    assert ratio.head_s == pytest.approx(2)
+    assert ratio.twin == 0
 
 
 def test_a_drift_within_a_round_cancels_because_neighbours_are_compared():
     """The ratio of the medians of each side would be 20/12."""
     slowness, growth = (1.0, 2.0, 4.0), (1.1, 1.0, 1.05)
     base, head = [[s] for s in slowness], [[s * g] for s, g in zip(slowness, growth, strict=True)]
-    found = ratio_of(lockstep_round(base=base, twin=[[3.0 * s] for s in slowness], head=head))
-    assert found.contrast == pytest.approx(log(1.05) - log(3) / 2)
-    assert found.twin == pytest.approx(log(3))
+    ratio = ratio_of(lockstep_round(base=base, twin=[[3.0 * s] for s in slowness], head=head))
+    assert ratio.contrast == pytest.approx(log(1.05) - log(3) / 2)
+    assert ratio.twin == pytest.approx(log(3))
 
 
 def test_the_mean_sees_a_block_that_the_median_does_not():
     """One step of head in 16 takes 17 times as long, so the mean doubles."""
-    found = ratio_of(lockstep_round(base=[[1.0]] * 16, twin=[[1.0]] * 16, head=[[1.0]] * 15 + [[17.0]]))
-    assert found.contrast == 0
-    assert found.mean.head == pytest.approx(log(2))
-    assert found.mean.twin == 0
+    ratio = ratio_of(lockstep_round(base=[[1.0]] * 16, twin=[[1.0]] * 16, head=[[1.0]] * 15 + [[17.0]]))
+    assert ratio.contrast == 0
+    assert ratio.mean.head == pytest.approx(log(2))
+    assert ratio.mean.twin == 0
 
 
 def test_the_late_growth_is_that_of_heads_last_quarter_beside_base():
     slowness = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7]
     growing = [s * g for s, g in zip(slowness, [1.0, 1.0, 1.1, 1.1, 1.1, 1.1, 1.2, 1.2], strict=True)]
-    found = ratio_of(lockstep_round(*([[s] for s in side] for side in (slowness, slowness, growing))))
-    assert found.later.head == pytest.approx(log(1.2))
-    assert found.later.twin == 0
+    ratio = ratio_of(lockstep_round(*([[s] for s in side] for side in (slowness, slowness, growing))))
+    assert ratio.later.head == pytest.approx(log(1.2))
+    assert ratio.later.twin == 0
     few = ratio_of(lockstep_round(*([[s] for s in side[:7]] for side in (slowness, slowness, growing))))
     assert (few.mean, few.later) == (None, None)
 

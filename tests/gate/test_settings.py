@@ -110,8 +110,8 @@ def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
 
 def test_an_empty_file_has_the_defaults(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Settings() == Settings(benchmarks=DEFAULT_BENCHMARKS, alarm_rate=0.005)
-    assert [each.threshold for each in DEFAULT_BENCHMARKS] == [0.015, 0.015, 0.015, 0.03, 0.05, 0.1, 0.15, 0.3, 0.15]
-    assert [each.cores for each in DEFAULT_BENCHMARKS] == [Cores.ONE] * 5 + [Cores.ALL] + [Cores.ONE] * 3
+    assert [benchmark.threshold for benchmark in DEFAULT_BENCHMARKS] == [0.015] * 3 + [0.03, 0.05, 0.1, 0.15, 0.3, 0.15]
+    assert [benchmark.cores for benchmark in DEFAULT_BENCHMARKS] == [Cores.ONE] * 5 + [Cores.ALL] + [Cores.ONE] * 3
 
 
 def test_a_threshold_changes_one_default_and_no_default_of_the_next_file(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_defaults_run_on_the_lanes_of_an_accelerator_else_on_their_own(tmp_path:
     lanes = ("cuda:0", "cuda:1")
     assert default_benchmarks(("cpu", "cpu")) == DEFAULT_BENCHMARKS
     there = default_benchmarks(lanes)
-    assert {each.devices for each in there if each.timed is Timed.STEP} == {lanes}
+    assert {benchmark.devices for benchmark in there if benchmark.timed is Timed.STEP} == {lanes}
     assert there[-3:] == DEFAULT_BENCHMARKS[-3:]  # the start-ups are the host's
-    assert [each.name for each in there] == [each.name for each in DEFAULT_BENCHMARKS]
+    assert [benchmark.name for benchmark in there] == [benchmark.name for benchmark in DEFAULT_BENCHMARKS]
     (tmp_path / "gate.toml").write_text("[thresholds]\ninference = 0.5")
     loaded_there = load_settings(tmp_path / "gate.toml", there).benchmarks
-    assert [(each.devices, each.threshold) for each in loaded_there] == [
+    assert [(benchmark.devices, benchmark.threshold) for benchmark in loaded_there] == [
         *((lanes, threshold) for threshold in (0.015, 0.015, 0.5, 0.03, 0.05, 0.1)),
-        *((each.devices, each.threshold) for each in DEFAULT_BENCHMARKS[-3:]),
+        *((benchmark.devices, benchmark.threshold) for benchmark in DEFAULT_BENCHMARKS[-3:]),
     ]
 
 

@@ -43,15 +43,15 @@ def unclear(seed=1):
 
 
 def by_name(times):
-    return {each.benchmark: each for each in times.judgements}
+    return {judged.benchmark: judged for judged in times.judgements}
 
 
 def test_equal_code_passes_at_the_first_analysis():
     take, reported = ScriptedTake({name: equal() for name in NAMES}), []
     times = measured(take, progress=lambda *said: reported.append(said))
     assert take.calls == [(number, NAMES) for number in range(5)]
-    assert [each.verdict for each in times.judgements] == [Verdict.PASS] * 3
-    assert [each.benchmark for each in times.judgements] == list(NAMES)
+    assert [judged.verdict for judged in times.judgements] == [Verdict.PASS] * 3
+    assert [judged.benchmark for judged in times.judgements] == list(NAMES)
     assert times.twin_alarmed == dict.fromkeys(NAMES, False)
     assert times.environment == ENVIRONMENT
     assert reported[0] == ("round 1, benchmarks to decide: 3", 1000.0)
@@ -62,7 +62,7 @@ def test_one_slower_benchmark_ends_the_gate_and_others_may_stay_undecided():
     take = ScriptedTake({"a": unclear(), "b": noisy(Random(0), 0.5, 0.001), "c": equal()})
     times = measured(take)
     assert len(take.calls) == 5
-    assert [each.verdict for each in times.judgements] == [Verdict.UNDECIDED, Verdict.SLOWER, Verdict.PASS]
+    assert [judged.verdict for judged in times.judgements] == [Verdict.UNDECIDED, Verdict.SLOWER, Verdict.PASS]
     assert times.verdict is Verdict.SLOWER
 
 
@@ -93,16 +93,16 @@ def test_a_round_that_would_outlast_the_budget_is_not_begun():
     times = measured(take, budget_s=35.0)
     assert len(take.calls) == 3
     assert take.clock() == 130.0
-    assert {(each.rounds, each.looks, each.verdict) for each in times.judgements} == {(3, 1, Verdict.UNDECIDED)}
+    assert {(judged.rounds, judged.looks, judged.verdict) for judged in times.judgements} == {(3, 1, Verdict.UNDECIDED)}
 
 
 def test_the_longest_round_so_far_must_fit_not_the_last_one():
     take = ScriptedTake({name: unclear() for name in NAMES}, round_s=10.0)
 
     def shorter_and_shorter(benchmarks, number):
-        found = take(benchmarks, number)
+        taken = take(benchmarks, number)
         take._round_s = 1.0
-        return found
+        return taken
 
     times = measure_times(SUITE, shorter_and_shorter, alarm_rate=0.01, budget_s=25.0, clock=take.clock)
     assert times.judgements[0].rounds == 1 + 5  # until 15 s are over and 10 s are left
@@ -111,7 +111,7 @@ def test_the_longest_round_so_far_must_fit_not_the_last_one():
 def test_time_that_is_up_at_an_analysis_allows_no_further_analysis():
     take = ScriptedTake({name: unclear() for name in NAMES})
     times = measured(take, budget_s=5.5)
-    assert {(each.rounds, each.looks) for each in times.judgements} == {(5, 1)}
+    assert {(judged.rounds, judged.looks) for judged in times.judgements} == {(5, 1)}
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(2.5, 2), (0.5, 1), (0.0, 0), (-3.0, 0)])
@@ -119,10 +119,10 @@ def test_fewer_than_three_rounds_decide_nothing(budget_s, rounds):
     take = ScriptedTake({name: noisy(Random(0), 9.0, 0.0) for name in NAMES})
     times = measured(take, budget_s=budget_s)
     assert len(take.calls) == rounds
-    for each in times.judgements:
-        assert (each.verdict, each.rounds, each.looks, each.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
-        assert each.why == f"the budget had room for {rounds} of the 3 rounds that are needed"
-        assert each.threshold == 0.03
+    for judged in times.judgements:
+        assert (judged.verdict, judged.rounds, judged.looks, judged.ratio) == (Verdict.UNDECIDED, rounds, 0, None)
+        assert judged.why == f"the budget had room for {rounds} of the 3 rounds that are needed"
+        assert judged.threshold == 0.03
     assert times.twin_alarmed == {}
     assert (times.environment is None) == (rounds == 0)
 
@@ -139,7 +139,7 @@ def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "found"),
+    ("verdicts", "expected"),
     [
         ((), "pass"),
         (("pass", "pass"), "pass"),
@@ -147,8 +147,8 @@ def test_a_twin_that_alarmed_at_one_analysis_has_alarmed():
         (("undecided", "slower", "pass"), "slower"),
     ],
 )
-def test_a_suite_is_slower_if_any_benchmark_is_else_undecided_if_any_is(verdicts, found):
-    assert Times(tuple(time(verdict=verdict) for verdict in verdicts)).verdict is Verdict(found)
+def test_a_suite_is_slower_if_any_benchmark_is_else_undecided_if_any_is(verdicts, expected):
+    assert Times(tuple(time(verdict=verdict) for verdict in verdicts)).verdict is Verdict(expected)
 
 
 def test_what_is_undecided_says_how_much_more_time_it_needs():
@@ -163,14 +163,14 @@ def test_what_is_undecided_says_how_much_more_time_it_needs():
 def test_times_of_two_groups_are_one():
     first, second = (Times((time(name),), {name: False}, None, (name,), 1.0) for name in "ab")
     both = first.beside(second)
-    assert ([each.benchmark for each in both.judgements], both.notes, both.more_s) == (["a", "b"], ("a", "b"), 2.0)
+    assert ([judged.benchmark for judged in both.judgements], both.notes, both.more_s) == (["a", "b"], ("a", "b"), 2.0)
     assert first.beside(Times((), {}, ENVIRONMENT, (), None)).more_s is None
 
 
 def test_fewer_rounds_are_needed_where_the_ratio_is_far_from_the_tolerated_growth():
     def needed(value, half, rounds=10):
-        found = TimeRatio(value=value, low=value / half, high=value * half)
-        return rounds_to_decide(time("a", "undecided", ratio=found, threshold=0.03, rounds=rounds))
+        time_ratio = TimeRatio(value=value, low=value / half, high=value * half)
+        return rounds_to_decide(time("a", "undecided", ratio=time_ratio, threshold=0.03, rounds=rounds))
 
     assert needed(1.0, 1.05) == 37  # beyond 10: (1.3 x 4.88 % / 2.96 %)^2 x 10 are 47
     assert needed(1.1, 1.05) < needed(1.05, 1.05)
@@ -182,8 +182,8 @@ def test_a_suite_has_the_half_that_steps_leave(monkeypatch):
     asked = []
 
     def measured(group, _, *, budget_s, of, **__):
-        asked.append(([each.name for each in group], round(budget_s), of))
-        return Times(tuple(time(each.name, verdicts[each.name]) for each in group))
+        asked.append(([member.name for member in group], round(budget_s), of))
+        return Times(tuple(time(member.name, verdicts[member.name]) for member in group))
 
     own, lent = benchmark("step"), BorrowedBenchmark(name="time_x", workload="asv time_x", threshold=0.02)
     monkeypatch.setattr(times_module, "measure_times", measured)
@@ -195,7 +195,7 @@ def test_a_suite_has_the_half_that_steps_leave(monkeypatch):
         return time_sides(SimpleNamespace(**fields), Benchmarks(both=benchmarks), sides, lambda *_: None)
 
     verdicts = {"step": "pass", "time_x": "pass"}
-    assert [each.benchmark for each in times(lent, own).judgements] == ["step", "time_x"]
+    assert [judged.benchmark for judged in times(lent, own).judgements] == ["step", "time_x"]
     assert asked == [(["step"], 50, 2), (["time_x"], 100, 2)]
     times(own)
     assert asked == [(["step"], 100, 1)]

@@ -48,14 +48,15 @@ def test_the_risk_is_shared_by_the_benchmarks():
 
 
 def test_a_judgement_has_everything_that_was_measured():
-    found = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), Analysis(2), RISKS)
-    assert (found.benchmark, found.rounds, found.looks, found.cores, found.threshold) == ("wide", COUNT, 2, "1", 0.03)
-    assert found.base_step_s == pytest.approx(STEP_S)
-    assert found.head_step_s == pytest.approx(STEP_S * 1.05)
-    assert found.ratio.value == pytest.approx(1 + expm1(0.05))
-    assert found.twin.value == pytest.approx(1 + expm1(0.001))
-    assert found.ratio.low < found.ratio.value < found.ratio.high
-    assert "3 %" in found.why
+    judgement = judge(benchmark(), rounds_of(0.05, 0.002, twin=0.001), Analysis(2), RISKS)
+    assert (judgement.benchmark, judgement.cores, judgement.threshold) == ("wide", "1", 0.03)
+    assert (judgement.rounds, judgement.looks) == (COUNT, 2)
+    assert judgement.base_step_s == pytest.approx(STEP_S)
+    assert judgement.head_step_s == pytest.approx(STEP_S * 1.05)
+    assert judgement.ratio.value == pytest.approx(1 + expm1(0.05))
+    assert judgement.twin.value == pytest.approx(1 + expm1(0.001))
+    assert judgement.ratio.low < judgement.ratio.value < judgement.ratio.high
+    assert "3 %" in judgement.why
 
 
 @pytest.mark.parametrize("analysis", [1, 3])
@@ -81,10 +82,10 @@ def test_pass_begins_where_the_interval_excludes_the_tolerated_growth(analysis):
 
 @pytest.mark.parametrize(("quantity", "words"), [("mean", "few steps"), ("later", "number of steps")])
 def test_a_mean_or_late_growth_alone_is_slower_and_the_reason_names_it(quantity, words):
-    rounds = rounds_with(quantity, 0.05, 0.001)
-    found = judge(benchmark(), rounds, Analysis(1), RISKS)
-    assert (found.verdict, found.quantity, found.decisive.value) == ("slower", quantity, pytest.approx(exp(0.05)))
-    assert words in found.why
+    judgement = judge(benchmark(), rounds_with(quantity, 0.05, 0.001), Analysis(1), RISKS)
+    assert (judgement.verdict, judgement.quantity) == ("slower", quantity)
+    assert judgement.decisive.value == pytest.approx(exp(0.05))
+    assert words in judgement.why
     assert judge(benchmark(), rounds_with(quantity, 0.029, 0.001), Analysis(1), RISKS).verdict is Verdict.PASS
     off = judge(benchmark(), rounds_with(quantity, 0.05, 0.001, twin=0.05), Analysis(1), RISKS)
     assert off.verdict is Verdict.UNDECIDED
@@ -134,9 +135,9 @@ def test_equal_times_without_any_noise_pass():
 
 @pytest.mark.parametrize("twin", [0.2, -0.2])
 def test_a_twin_that_is_off_makes_slower_undecided(twin):
-    found = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), Analysis(1), RISKS)
-    assert found.verdict is Verdict.UNDECIDED
-    assert "base differs from itself" in found.why
+    judgement = judge(benchmark(), rounds_of(0.2, 0.001, twin=twin), Analysis(1), RISKS)
+    assert judgement.verdict is Verdict.UNDECIDED
+    assert "base differs from itself" in judgement.why
     assert verdict(rounds_of(0.0, 0.001, twin=twin)) is Verdict.PASS
 
 
@@ -173,12 +174,12 @@ def test_on_all_cores_slower_begins_above_the_growth_that_is_surely_detected():
 @pytest.mark.parametrize("half", [0.0005, 0.01, 0.05])
 def test_the_detectable_growth_is_called_slower_nine_times_in_ten(cores, half):
     """A mean at `detectable` scatters by its standard error. The rule meets its lower tenth."""
-    found = judge(benchmark(cores=cores), rounds_of(0.0, half), Analysis(1), RISKS)
+    judgement = judge(benchmark(cores=cores), rounds_of(0.0, half), Analysis(1), RISKS)
     error = half * sqrt(COUNT / (COUNT - 1)) / sqrt(COUNT)
-    low_nine_times_in_ten = log1p(found.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
+    low_nine_times_in_ten = log1p(judgement.detectable) - stats.t.ppf(0.9, COUNT - 1) * error
     assert verdict(rounds_of(low_nine_times_in_ten + 1e-6, half), cores=cores) is Verdict.SLOWER
     assert verdict(rounds_of(low_nine_times_in_ten - 1e-6, half), cores=cores) is not Verdict.SLOWER
-    assert found.detectable > 0.03
+    assert judgement.detectable > 0.03
 
 
 @given(
@@ -192,11 +193,11 @@ def test_a_ratio_below_1_is_never_slower_and_one_above_the_tolerance_never_passe
     contrasts, twins, threshold, analysis, cores
 ):
     rounds = [ratio(contrast, twin) for contrast, twin in zip(contrasts, twins, strict=False)]
-    found = judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS)
-    if found.ratio.value < 1:
-        assert found.verdict is not Verdict.SLOWER
-    if found.ratio.value > 1 + threshold * (1 + 1e-9):
-        assert found.verdict is not Verdict.PASS
+    judgement = judge(benchmark(threshold=threshold, cores=cores), rounds, Analysis(analysis), RISKS)
+    if judgement.ratio.value < 1:
+        assert judgement.verdict is not Verdict.SLOWER
+    if judgement.ratio.value > 1 + threshold * (1 + 1e-9):
+        assert judgement.verdict is not Verdict.PASS
 
 
 SUITES, ALARM_RATE, BENCHMARKS = 2000, 0.02, 3
@@ -210,9 +211,9 @@ def verdicts(draws, suites, seed, budget_s=10.5):
     rng = Random(seed)
     suite = [benchmark(f"b{number}") for number in range(len(draws))]
     for _ in range(suites):
-        take = ScriptedTake({each.name: draw(rng) for each, draw in zip(suite, draws, strict=True)})
-        found = measure_times(suite, take, alarm_rate=ALARM_RATE, budget_s=budget_s, clock=take.clock)
-        yield found.verdict
+        take = ScriptedTake({drawn.name: draw(rng) for drawn, draw in zip(suite, draws, strict=True)})
+        times = measure_times(suite, take, alarm_rate=ALARM_RATE, budget_s=budget_s, clock=take.clock)
+        yield times.verdict
 
 
 def student_3(rng):
@@ -227,20 +228,19 @@ def test_equal_code_is_called_slower_at_most_at_the_alarm_rate(draw):
     prevents no alarm.
     """
     equal = [lambda rng: noisy(rng, 0.0, 0.06, draw)] * BENCHMARKS
-    found = list(verdicts(equal, SUITES, seed=7)).count(Verdict.SLOWER)
-    assert 5 <= found <= ALARM_RATE * SUITES
+    alarms = list(verdicts(equal, SUITES, seed=7)).count(Verdict.SLOWER)
+    assert 5 <= alarms <= ALARM_RATE * SUITES
 
 
 def test_5_percent_with_a_spread_of_1_percent_is_found_in_nine_gates_of_ten():
     slower = [lambda rng: noisy(rng, 0.05), *[noisy] * (BENCHMARKS - 1)]
-    found = list(verdicts(slower, 300, seed=8))
-    assert found.count(Verdict.SLOWER) >= 270
+    assert list(verdicts(slower, 300, seed=8)).count(Verdict.SLOWER) >= 270
 
 
 def test_exactly_the_tolerated_growth_passes_at_most_at_the_miss_rate():
     """78 of 2,000 suites; 100 are allowed."""
-    found = list(verdicts([lambda rng: noisy(rng, TOLERATED, 0.01)], SUITES, seed=11)).count(Verdict.PASS)
-    assert 0.03 * SUITES <= found <= 0.05 * SUITES
+    passes = list(verdicts([lambda rng: noisy(rng, TOLERATED, 0.01)], SUITES, seed=11)).count(Verdict.PASS)
+    assert 0.03 * SUITES <= passes <= 0.05 * SUITES
 
 
 def test_faster_code_passes():
@@ -256,19 +256,19 @@ def test_log_of_a_growth_is_that_of_the_ratio():
 def test_the_interval_is_that_of_students_t(count):
     rng = Random(count)
     logs = [rng.gauss(0.02, 0.01) for _ in range(count)]
-    found = estimate(logs)
+    estimated = estimate(logs)
     for risk in (0.2, 0.025, 0.0001):
         interval = stats.ttest_1samp(logs, 0.0).confidence_interval(1 - 2 * risk)
-        assert (found.low(risk), found.high(risk)) == pytest.approx((interval.low, interval.high))
-    shown, interval = found.as_ratio(), stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
+        assert (estimated.low(risk), estimated.high(risk)) == pytest.approx((interval.low, interval.high))
+    shown, interval = estimated.as_ratio(), stats.ttest_1samp(logs, 0.0).confidence_interval(0.95)
     assert (shown.value, shown.low, shown.high) == pytest.approx((exp(sum(logs) / count), *map(exp, interval)))
 
 
 def test_gaps_between_interim_analyses_grow():
-    found = list(islice(analysis_rounds(), 12))
-    assert found[:6] == [5, 7, 10, 14, 19, 27]
-    assert found[0] == FIRST_ANALYSIS
-    gaps = [after - before for before, after in pairwise(found)]
+    analyses = list(islice(analysis_rounds(), 12))
+    assert analyses[:6] == [5, 7, 10, 14, 19, 27]
+    assert analyses[0] == FIRST_ANALYSIS
+    gaps = [after - before for before, after in pairwise(analyses)]
     assert gaps == sorted(gaps)
 
 

@@ -33,7 +33,7 @@ def test_no_findings_pass():
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("findings", "why"),
     [
         (
             ((counter(), counter(counter="x"), counter(benchmark="b")), (), ()),
@@ -49,15 +49,15 @@ def test_no_findings_pass():
         ),
     ],
 )
-def test_every_regression_is_named(found, why):
-    assert overall_verdict(*found, counted_cases=4) == (Verdict.SLOWER, why)
+def test_every_regression_is_named(findings, why):
+    assert overall_verdict(*findings, counted_cases=4) == (Verdict.SLOWER, why)
 
 
 def test_the_first_counter_whose_code_is_known_is_named_with_it():
     what = {"what": "f", "function": "forward", "lines": (7,), "text": "f()", "base": 0, "head": 1}
     blame = Blame(benchmark="x", counter="y", causes=(Cause(file="a/b.py", **what),))
-    found = counter(), counter(3, 4, benchmark="x", counter="y")
-    assert overall_verdict(found, (), (), blames=(blame,))[1].endswith("cases: y 3 -> 4, in forward at a/b.py:7")
+    counters = counter(), counter(3, 4, benchmark="x", counter="y")
+    assert overall_verdict(counters, (), (), blames=(blame,))[1].endswith("cases: y 3 -> 4, in forward at a/b.py:7")
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_counters_that_are_not_worse_pass(is_worse):
 
 
 def test_accepted_regressions_pass_and_are_counted():
-    found = (counter(accepted=ENTRY),), (time("a", "slower", accepted=ENTRY),), (drift(accepted=ENTRY),)
-    assert overall_verdict(*found) == (Verdict.PASS, "nothing is slower but what is accepted (3)")
+    findings = (counter(accepted=ENTRY),), (time("a", "slower", accepted=ENTRY),), (drift(accepted=ENTRY),)
+    assert overall_verdict(*findings) == (Verdict.PASS, "nothing is slower but what is accepted (3)")
     assert overall_verdict((), (time("a", "undecided", accepted=ENTRY),), ())[0] is Verdict.PASS
-    assert overall_verdict((), (*found[1], time("b", "slower")), ()) == (Verdict.SLOWER, "b by 1.0 %")
+    assert overall_verdict((), (*findings[1], time("b", "slower")), ()) == (Verdict.SLOWER, "b by 1.0 %")
 
 
 COMMIT, OTHER_COMMIT = "1f2e3d4" + "a" * 33, "1f2e3d4" + "b" * 33
@@ -126,9 +126,9 @@ def drift_since(since_commit: str) -> Drift:
 
 
 def test_an_entry_covers_its_benchmark_and_no_other_and_the_verdict_stays() -> None:
-    found = (slower("wide"), slower("narrow"))
-    covered, notes = apply_accepted(found, [entry()], {COMMIT}, TODAY)
-    assert covered == (found[0].model_copy(update={"accepted": entry()}), found[1])
+    judgements = (slower("wide"), slower("narrow"))
+    covered, notes = apply_accepted(judgements, [entry()], {COMMIT}, TODAY)
+    assert covered == (judgements[0].model_copy(update={"accepted": entry()}), judgements[1])
     assert covered[0].verdict is Verdict.SLOWER
     assert notes == ()
 
@@ -137,8 +137,8 @@ def test_an_entry_covers_its_benchmark_and_no_other_and_the_verdict_stays() -> N
     ("pattern", "covers"), [("*", True), ("wi?e", True), ("w*", True), ("Wide", False), ("wid", False)]
 )
 def test_benchmarks_are_matched_as_file_names_are(pattern: str, covers: bool) -> None:
-    (found,), _ = apply_accepted([slower()], [entry(pattern)], {COMMIT}, TODAY)
-    assert (found.accepted is not None) is covers
+    (judgement,), _ = apply_accepted([slower()], [entry(pattern)], {COMMIT}, TODAY)
+    assert (judgement.accepted is not None) is covers
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_benchmarks_are_matched_as_file_names_are(pattern: str, covers: bool) ->
     [(COMMIT, True), (COMMIT[:8], True), (COMMIT[:7], True), (COMMIT[:6], False), ("f" * 40, False), ("", False)],
 )
 def test_a_revision_is_a_commit_of_the_range_or_its_beginning(revision: str, covers: bool) -> None:
-    (found,), notes = apply_accepted([slower()], [entry(revision=revision)], {COMMIT, "0" * 40}, TODAY)
-    assert (found.accepted is not None) is covers
+    (judgement,), notes = apply_accepted([slower()], [entry(revision=revision)], {COMMIT, "0" * 40}, TODAY)
+    assert (judgement.accepted is not None) is covers
     assert notes == ()
 
 
 def test_a_beginning_of_two_commits_covers_nothing_and_is_one_note() -> None:
-    found, notes = apply_accepted([slower(), slower()], [entry(revision=COMMIT[:7])], {COMMIT, OTHER_COMMIT}, TODAY)
-    assert [each.accepted for each in found] == [None, None]
+    both, notes = apply_accepted([slower(), slower()], [entry(revision=COMMIT[:7])], {COMMIT, OTHER_COMMIT}, TODAY)
+    assert [judgement.accepted for judgement in both] == [None, None]
     assert notes == (
         "accepted: 'wide' at 1f2e3d4 is ambiguous: 2 commits of base..head begin so; allowed: more digits",
     )
@@ -162,15 +162,15 @@ def test_a_beginning_of_two_commits_covers_nothing_and_is_one_note() -> None:
 def test_an_entry_holds_on_its_last_day_and_is_a_note_after_it() -> None:
     old = entry(expires=date(2027, 1, 30))
     assert apply_accepted([slower()], [entry()], {COMMIT}, TODAY)[0][0].accepted == entry()
-    (found,), notes = apply_accepted([slower()], [old], {COMMIT}, TODAY)
-    assert found.accepted is None
+    (judgement,), notes = apply_accepted([slower()], [old], {COMMIT}, TODAY)
+    assert judgement.accepted is None
     assert notes == (f"accepted: 'wide' at {COMMIT} expired on 2027-01-30",)
 
 
 def test_an_expired_entry_is_no_note_if_another_holds_or_nothing_would_be_covered() -> None:
     old = entry(expires=date(2027, 1, 30))
-    (found,), notes = apply_accepted([slower()], [old, entry("*")], {COMMIT}, TODAY)
-    assert (found.accepted, notes) == (entry("*"), ())
+    (judgement,), notes = apply_accepted([slower()], [old, entry("*")], {COMMIT}, TODAY)
+    assert (judgement.accepted, notes) == (entry("*"), ())
     assert apply_accepted([slower()], [old], {OTHER_COMMIT}, TODAY)[1] == ()
     assert apply_accepted([slower("narrow")], [old], {COMMIT}, TODAY)[1] == ()
 
@@ -180,21 +180,21 @@ def test_an_expired_entry_is_no_note_if_another_holds_or_nothing_would_be_covere
     [(Verdict.SLOWER, True), (Verdict.UNDECIDED, True), (Verdict.PASS, False), (Verdict.BROKEN, False)],
 )
 def test_only_slower_and_undecided_benchmarks_can_be_accepted(verdict: Verdict, covers: bool) -> None:
-    (found,), _ = apply_accepted([slower(verdict=verdict)], [entry()], {COMMIT}, TODAY)
-    assert (found.accepted is not None) is covers
+    (judgement,), _ = apply_accepted([slower(verdict=verdict)], [entry()], {COMMIT}, TODAY)
+    assert (judgement.accepted is not None) is covers
 
 
 @pytest.mark.parametrize(("is_worse", "covers"), [(True, True), (None, True), (False, False)])
 def test_counters_are_covered_unless_they_are_better(is_worse: bool | None, covers: bool) -> None:
-    (found,), _ = apply_accepted([change("counts tuned|mlp", is_worse)], [entry("counts *")], {COMMIT}, TODAY)
-    assert (found.accepted is not None) is covers
+    (counter_change,), _ = apply_accepted([change("counts tuned|mlp", is_worse)], [entry("counts *")], {COMMIT}, TODAY)
+    assert (counter_change.accepted is not None) is covers
 
 
 def test_a_drift_is_covered_by_the_commit_that_began_it_also_outside_the_range() -> None:
-    found, notes = apply_accepted(
+    drifts, notes = apply_accepted(
         [drift_since(COMMIT), drift_since(OTHER_COMMIT)], [entry(revision=COMMIT[:8])], {OTHER_COMMIT}, TODAY
     )
-    assert [each.accepted is not None for each in found] == [True, False]
+    assert [drifted.accepted is not None for drifted in drifts] == [True, False]
     assert notes == ()
 
 
@@ -211,9 +211,9 @@ def timed(name, high, verdict="pass"):
 
 
 def traded(changes, times):
-    found = with_trades(changes, times, TIMED)
-    assert [each.model_copy(update={"traded_for": None}) for each in found] == list(changes)
-    return [each.traded_for for each in found]
+    rows = with_trades(changes, times, TIMED)
+    assert [row.model_copy(update={"traded_for": None}) for row in rows] == list(changes)
+    return [row.traded_for for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ FASTER = [timed("a", 0.9, "faster"), timed("b", 1.009)]
     ],
 )
 def test_a_faster_head_pays_for_a_few_counts_that_grow(changes, is_traded):
-    assert [each is not None for each in traded(changes, FASTER)] == is_traded
+    assert [benchmark is not None for benchmark in traded(changes, FASTER)] == is_traded
     assert traded(changes, [timed("a", 0.9), timed("b", 1.02)]) == [None] * len(changes)  # none is surely faster
     assert traded(changes, [*FASTER, timed("c", 1.1, "undecided")]) == [None] * len(changes)
 
@@ -332,9 +332,9 @@ def test_a_faster_head_is_called_faster_with_what_it_pays():
     ],
 )
 def test_without_times_a_few_more_calls_beside_better_counters_are_undecided(others, verdict):
-    found = overall_verdict([calls(), *others], (), (), is_timed=False)
-    assert found[0] == verdict
-    assert "forward.python_calls" in found[1]
+    got, why = overall_verdict([calls(), *others], (), (), is_timed=False)
+    assert got == verdict
+    assert "forward.python_calls" in why
 
 
 @pytest.mark.parametrize(("high", "expected"), [("undecided", "undecided"), ("pass", "slower")])
@@ -370,8 +370,7 @@ def test_a_faster_head_pays_for_a_little_memory():
 
 def test_without_times_a_pass_says_that_none_was_measured():
     tolerated = calls().model_copy(update={"tolerated": True})
-    found = overall_verdict([tolerated], (), (), is_timed=False, counted_cases=3)
-    assert found == (
+    assert overall_verdict([tolerated], (), (), is_timed=False, counted_cases=3) == (
         "pass",
         "no time was measured, and no counter is worse; tolerated, with 1 more in forward.python_calls",
     )
@@ -379,14 +378,12 @@ def test_without_times_a_pass_says_that_none_was_measured():
 
 def counted(command, stdin_text, timeout_s):
     """A launcher: head makes one Python call more than base."""
-    asked = CountJobs.model_validate_json(stdin_text)
-    calls = [100 + str(job.folder).endswith("head") for job in asked.jobs]
-    counts = [Counts(phases={Phase.FORWARD: PhaseCounts(python_calls=number)}) for number in calls]
-    records = tuple(
-        CountRecord(case=job.case, outcome=Outcome.OK, counts=each, environment=ENVIRONMENT)
-        for job, each in zip(asked.jobs, counts, strict=True)
-    )
-    return ended(0, CountRecords(records=records).model_dump_json().encode())
+    records = []
+    for job in CountJobs.model_validate_json(stdin_text).jobs:
+        forward = PhaseCounts(python_calls=100 + str(job.folder).endswith("head"))
+        counts = Counts(phases={Phase.FORWARD: forward})
+        records.append(CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=ENVIRONMENT))
+    return ended(0, CountRecords(records=tuple(records)).model_dump_json().encode())
 
 
 @pytest.mark.parametrize(
@@ -417,10 +414,10 @@ def test_a_whole_gate_trades_a_call_for_a_shorter_time_or_tolerates_it(tmp_path,
     monkeypatch.setattr(prepare, "wait_for_quiet", lambda *_: wanting)
     monkeypatch.setattr(sides, "compile_sides", lambda *_: None)
     monkeypatch.setattr(time_sides, "measure_times", lambda *_, **__: Times((timed("a", high),)))
-    found = run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
-    assert found.verdict == verdict
-    assert ("too busy for times" in found.why) == (verdict == "undecided")
-    assert [(each.base, each.head, each.traded_for) for each in found.counters] == [
+    judgement = run_gate(GateRequest("HEAD~1", tiers=tiers), launch=counted)
+    assert judgement.verdict == verdict
+    assert ("too busy for times" in judgement.why) == (verdict == "undecided")
+    assert [(row.base, row.head, row.traded_for) for row in judgement.counters] == [
         (100, 101, "a" if verdict == "pass" and not tolerated else None)
     ] * 2
-    assert {each.tolerated for each in found.counters} == {tolerated > 0}
+    assert {row.tolerated for row in judgement.counters} == {tolerated > 0}

@@ -100,7 +100,7 @@ def call(words: tuple[str, ...], folder: Path) -> Answer:
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    texts = [each.buffer.getvalue().decode() for each in (out, err)]  # type: ignore[attr-defined]  # a BytesIO
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]  # a BytesIO
     after = _contents(folder)
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     return Answer(words, code, *texts, tuple(changed))
@@ -132,7 +132,7 @@ def one_line(errors: str) -> bool:
 
 def control_characters(text: str) -> set[str]:
     """Return the control characters of `text`, such as ESC, BEL, CR and the C1 set, but not the newline."""
-    return {each for each in text if unicodedata.category(each) == "Cc" and each != "\n"}
+    return {character for character in text if unicodedata.category(character) == "Cc" and character != "\n"}
 
 
 def matches(pattern: str, answer: Answer) -> bool:
@@ -142,14 +142,14 @@ def matches(pattern: str, answer: Answer) -> bool:
 
 def _contents(folder: Path) -> dict[str, object]:
     """Return what each path below `folder` holds."""
-    found: dict[str, object] = {}
+    contents: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         if ".git" in path.relative_to(folder).parts:
             continue
         if path.is_symlink():
-            found[str(path)] = path.readlink()
+            contents[str(path)] = path.readlink()
         elif path.is_file():
-            found[str(path)] = path.read_bytes()
+            contents[str(path)] = path.read_bytes()
         else:
-            found[str(path)] = path.stat().st_mode
-    return found
+            contents[str(path)] = path.stat().st_mode
+    return contents

@@ -62,7 +62,7 @@ def changed(line: bytes, path: Path, new: object) -> bytes:
         old = place[path[-1]]
     except (KeyError, IndexError, TypeError):
         return line
-    place[path[-1]] = [new if isinstance(each, float) else each for each in old] if isinstance(old, list) else new
+    place[path[-1]] = [new if isinstance(value, float) else value for value in old] if isinstance(old, list) else new
     return json.dumps(top).encode() + b"\n"
 
 

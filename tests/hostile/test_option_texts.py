@@ -37,7 +37,7 @@ def answer_to(words, text):
 
 @pytest.mark.parametrize(("words", "option", "text"), LISTS)
 def test_spaces_around_the_items_of_a_list_change_nothing(words, option, text):
-    plain, spaced = (answer_to((*words, option), each) for each in (text, f" {text.replace(',', ' , ')} "))
+    plain, spaced = (answer_to((*words, option), spelling) for spelling in (text, f" {text.replace(',', ' , ')} "))
     assert (spaced.code, f"{option}: " in spaced.err) == (plain.code, False), spaced.err
     assert plain.code != 2, plain.err
 

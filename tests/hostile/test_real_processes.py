@@ -49,10 +49,10 @@ def test_a_forward_that_breaks_its_process(dpbench, tmp_path):  # noqa: F811
     assert len(reasons) == 3, done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     (file,) = tmp_path.glob("results/runs/*.jsonl")
-    found = {fields["case"]["workload"]: fields["reason"] for fields in map(json.loads, file.open())}
-    assert found["broken:segfaults"].startswith("killed by SIGSEGV")
-    assert found["broken:exits"].startswith("ended without a record")
-    assert "\x1b" not in found["broken:prints"]
+    recorded = {fields["case"]["workload"]: fields["reason"] for fields in map(json.loads, file.open())}
+    assert recorded["broken:segfaults"].startswith("killed by SIGSEGV")
+    assert recorded["broken:exits"].startswith("ended without a record")
+    assert "\x1b" not in recorded["broken:prints"]
 
 
 @pytest.mark.parametrize(
