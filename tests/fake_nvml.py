@@ -108,6 +108,7 @@ class FakeNvml:
         self._devices = [(pynvml.struct_c_nvmlDevice_t(), gpu) for gpu in gpus]
         self._samples: dict[int, tuple[ctypes.Structure, FakeGpu | None, float]] = {}
         self.calls: list[str] = []
+        self._is_started = False
 
     def install(self, monkeypatch) -> "FakeNvml":
         monkeypatch.setattr(pynvml, "nvmlLib", self)
@@ -126,6 +127,8 @@ class FakeNvml:
 
         def function(*arguments) -> int:
             self.calls.append(name)
+            if not self._is_started and name != "nvmlInitWithFlags":
+                return pynvml.NVML_ERROR_UNINITIALIZED
             try:
                 body(*(self._plain(name, argument) for argument in arguments))
             except _RefusalError as refusal:
@@ -156,7 +159,7 @@ class FakeNvml:
     # From here on: NVML's functions.
 
     def _nvmlInitWithFlags(self, flags):
-        pass
+        self._is_started = True
 
     def _nvmlSystemGetDriverVersion(self, text, size):
         text.value = b"580.65.06"

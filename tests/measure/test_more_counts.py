@@ -8,7 +8,7 @@ import torch
 
 from dpbench.measure.counted import uses
 from dpbench.measure.counted.host_work import HostWork
-from dpbench.measure.counted.more_steps import count_more_steps
+from dpbench.measure.counted.more_steps import count_more_steps, whole_units
 from dpbench.records.count_record import MoreSteps, Phase
 
 
@@ -100,3 +100,10 @@ def test_the_wrappers_other_uses_are_counted_alike_each_time():
     zeros = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
     assert [counted[name] for name in zeros] == [0, 0, 0]
     assert counted["two_forwards.host_operators"] > counted["toggled.host_operators"] > 0
+
+
+@pytest.mark.parametrize(
+    ("per_step", "units"), [(-3.0, 0), (0.0, 0), (0.85, 0), (0.95, 1), (1.0, 1), (1.85, 1), (2.95, 3)]
+)
+def test_memory_counts_in_whole_units_of_which_a_tenth_may_be_missing(per_step, units):
+    assert whole_units(per_step * 64, 64) == units * 64

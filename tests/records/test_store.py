@@ -59,8 +59,9 @@ def test_a_file_torn_anywhere_in_its_last_line_keeps_the_others_and_says_so(
         assert path.read_bytes() == whole + last
 
 
-@pytest.mark.parametrize("torn", [b"{", b"\0" * 5000, b'{"schema":' + b"x" * 200_000])
+@pytest.mark.parametrize("torn", [b"{", b"\0" * 5000, b"\0" * 65_535, b'{"schema":' + b"x" * 200_000])
 def test_a_torn_end_of_any_length_is_cut_before_the_next_record(tmp_path: Path, torn: bytes) -> None:
+    # The file is searched in blocks of 65,536 bytes: one of these ends has its newline first in its block.
     for whole in (b"", to_line(A)):
         path = file_of(tmp_path, whole + torn)
         appended(path, B)

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 import torch
 
-from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start
+from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start, start
 from dpbench.measure.gpu.telemetry import mean_of_samples, nvml_telemetry, telemetry_of
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from tests.fakes import FakeGpu, FakeNvml, Levels, ScriptedClock
@@ -90,6 +90,7 @@ def test_a_gpu_without_gpm_has_the_drivers_utilisation_with_its_span(measured):
 def test_samples_after_the_window_are_left_out(monkeypatch, clock):
     gpu = FakeGpu("aa", busy_percent=Levels((0, 30), (BEGIN_S + 1.05, 100)))
     FakeNvml([gpu], clock).install(monkeypatch)
+    start()
     clock.advance(2.0)
     kind = pynvml.NVML_GPU_UTILIZATION_SAMPLES
     mean = mean_of_samples(find_gpu("cuda:0", "aa"), kind, BEGIN_S, BEGIN_S + 1)
@@ -202,6 +203,7 @@ def test_a_slice_of_a_gpu_has_a_reason(measured, gpu):
 
 def test_a_gpu_that_nvml_does_not_know_has_a_reason(monkeypatch, clock):
     FakeNvml([FakeGpu("aa")], clock).install(monkeypatch)
+    start()
     telemetry = nvml_telemetry({"cuda:0": "bb"}, clock)
     telemetry.begin()
     assert telemetry.end(1) == {"cuda:0": "NVML knows neither GPU-bb nor MIG-bb"}
@@ -210,6 +212,7 @@ def test_a_gpu_that_nvml_does_not_know_has_a_reason(monkeypatch, clock):
 @pytest.mark.parametrize("lost_after_s", [BEGIN_S, BEGIN_S + 0.5])
 def test_a_lost_gpu_raises_at_both_edges(monkeypatch, clock, lost_after_s):
     FakeNvml([FakeGpu("aa"), FakeGpu("bb", lost_after_s=lost_after_s)], clock).install(monkeypatch)
+    start()
     with pytest.raises(LostGpuError, match="GPU is lost"):  # noqa: PT012  # at the begin or at the end
         telemetry = nvml_telemetry({"cuda:0": "aa", "cuda:1": "bb"}, clock)
         telemetry.begin()
