@@ -4,7 +4,7 @@ import pynvml
 import pytest
 import torch
 
-from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start, start
+from dpbench.measure.gpu.nvml import LostGpuError, find_gpu, reading, start
 from dpbench.measure.gpu.telemetry import mean_of_samples, nvml_telemetry, telemetry_of
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from tests.fakes import FakeGpu, FakeNvml, Levels, ScriptedClock
