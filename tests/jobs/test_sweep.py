@@ -4,7 +4,9 @@ import os
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.jobs.sweep import Progress, _lost_warning, run
+from dpbench.cases.plan import Plan
+from dpbench.cases.spec import Spec
+from dpbench.jobs.sweep import Progress, _lost_warning, run, run_sweep
 from dpbench.records.record import Outcome
 from dpbench.records.store import Store
 from dpbench.stats.least_samples import LEAST_S, MOST_S
@@ -73,6 +75,23 @@ def test_an_error_of_the_launcher_stops_the_sweep_and_keeps_the_records(error):
     with pytest.raises(error):
         sweep(child, records=records)
     assert records.keys == KEYS[:2]
+
+
+def test_an_interrupted_sweep_says_so_and_has_what_it_measured(tmp_path):
+    jobs = iter([measured, measured])
+
+    def child(job):
+        try:
+            return next(jobs)(job)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    runner, plan = FakeRunner(child), Plan(tuple(CASES), ())
+    swept = run_sweep(Spec(rounds=2), plan, Store(tmp_path / "sweep-s.jsonl"), lambda _: None, runner=runner)
+    assert (swept.is_interrupted, len(swept.records), runner.ended) == (True, 2, 1)
+    rest = FakeRunner(measured)
+    swept = run_sweep(Spec(rounds=2), plan, Store(tmp_path / "sweep-s.jsonl"), lambda _: None, runner=rest)
+    assert (swept.is_interrupted, len(swept.records), len(rest.jobs)) == (False, 4, 2)
 
 
 def test_a_store_that_fails_stops_the_sweep():
