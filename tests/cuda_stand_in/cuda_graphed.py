@@ -16,7 +16,17 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from dpbench.parallel import DataParallel, Policy, broadcast, capture, graph_check, graph_waits, graphs, reduce
+from dpbench.parallel import (
+    DataParallel,
+    Policy,
+    broadcast,
+    capture,
+    gradient_nodes,
+    graph_check,
+    graph_waits,
+    graphs,
+    reduce,
+)
 from dpbench.parallel.module import ModelWithLoss, with_loss
 from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
@@ -728,7 +738,7 @@ FORGOTTEN = {
     "the weights' arrival": (broadcast.Broadcaster, "arrivals", lambda *_: {}),
     "the departure of lane 0's buffers": on_lane_0("arrivals", {}),
     "the buckets' events": (reduce, "_wait_for", lambda *_: None),
-    "the bucket's event, of lane 0": (broadcast, "to_sum_in", copy_at_once),
+    "the bucket's event, of lane 0": (gradient_nodes, "to_sum_in", copy_at_once),
 }
 
 
@@ -871,9 +881,9 @@ def test_sums_are_issued_in_the_order_of_the_packs(monkeypatch):
     """Lane 0's copy of a bucket comes right before the bucket's sum, and the last layers' bucket first."""
     policy = Policy(bucket_bytes=288, first_bucket_bytes=288, dispatch="sequence", graphs=True)
     wrapper = DataParallel(Layers().to("cuda:0"), DEVICES, policy=policy)
-    copied, summed = broadcast.to_sum_in, broadcast.sum_along_route
-    monkeypatch.setattr(broadcast, "to_sum_in", lambda *given: (order.append(given[0].flat), copied(*given))[1])
-    monkeypatch.setattr(broadcast, "sum_along_route", lambda given: (order.append("sum"), summed(given))[1])
+    copied, summed = gradient_nodes.to_sum_in, gradient_nodes.sum_along_route
+    monkeypatch.setattr(gradient_nodes, "to_sum_in", lambda *given: (order.append(given[0].flat), copied(*given))[1])
+    monkeypatch.setattr(gradient_nodes, "sum_along_route", lambda given: (order.append("sum"), summed(given))[1])
     for number in range(graphs.WARM_UPS + 10):
         loss = wrapper(simple().to("cuda:0")).sum()
         order.clear()

@@ -184,9 +184,9 @@ def test_the_first_layer_runs_while_the_last_layers_weights_are_copied(is_overla
 @pytest.mark.usefixtures("_remote")
 @pytest.mark.parametrize("is_overlapped", IS_OVERLAPPED)
 def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs(is_overlapped, monkeypatch):
-    from dpbench.parallel import broadcast as link_nodes
+    from dpbench.parallel import gradient_nodes
 
-    hooks, pauses, sums, sum_flats = [], [], [], link_nodes.sum_along_route
+    hooks, pauses, sums, sum_flats = [], [], [], gradient_nodes.sum_along_route
 
     def forward(self, x):
         hidden = self.first(x)
@@ -207,7 +207,7 @@ def test_the_last_layers_gradients_are_summed_while_the_first_ones_backward_runs
     warm_up(base, x)
     base.function = forward
     wrapper = wrap(base, 2, overlap_reduce=is_overlapped, **ONE_TENSOR_EACH)
-    monkeypatch.setattr(link_nodes, "sum_along_route", sum_and_mark)
+    monkeypatch.setattr(gradient_nodes, "sum_along_route", sum_and_mark)
     wrapper(x).sum().backward()
     sums[0].wait()
     assert pauses[0].has_come() is not is_overlapped

@@ -13,6 +13,7 @@ from dpbench.parallel import (
     accumulate,
     broadcast,
     buckets,
+    gradient_nodes,
     lanes,
     reduce,
     routes,
@@ -329,7 +330,7 @@ FORGOTTEN = {
     ),
     "sums that are added to gradients kept": (  # an allocation in time is likely, not sure
         lambda: train_layers(count=30),
-        ignore(broadcast, "_keep_until_the_end"),
+        ignore(gradient_nodes, "_keep_until_the_end"),
     ),
 }
 FORGOTTEN_ON_A_CHAIN = {
