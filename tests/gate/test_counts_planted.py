@@ -121,7 +121,7 @@ def test_a_reduction_that_is_no_longer_early_is_named_with_several_buckets_only(
 
 @needs_simulator
 def test_sums_that_are_issued_after_the_backward_are_named(named):
-    worse = named((BUCKETS,), Edit("broadcast.py", RAISED, "        pass\n"))
+    worse = named((BUCKETS,), Edit("gradient_nodes.py", RAISED, "        pass\n"))
     assert worse["dependencies.operators_before_issue"][0] == 0 < worse["dependencies.operators_before_issue"][1]
 
 
@@ -132,7 +132,10 @@ def test_sums_that_are_issued_in_the_opposite_order_are_named(named):
         "        global _falling\n        _falling = (_falling - 1) % 16 + 1\n"
         "        token.grad_fn._set_sequence_nr(_falling)\n"
     )
-    plant = Edit("broadcast.py", RAISED, falling), Edit("broadcast.py", "@dataclass", "_falling = 16\n\n\n@dataclass")
+    plant = (
+        Edit("gradient_nodes.py", RAISED, falling),
+        Edit("gradient_nodes.py", "@dataclass", "_falling = 16\n\n\n@dataclass"),
+    )
     before, after = named((BUCKETS,), *plant)["dependencies.issue_swaps"]
     assert before == 0 < after
 

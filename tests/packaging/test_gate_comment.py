@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpbench.gate.judgement import Judgement
@@ -85,6 +85,7 @@ def test_what_the_gate_writes_is_posted_unchanged(run: Run, judgement: Judgement
     assert run.written() == [("POST", ISSUE, text)]
 
 
+@example("::")
 @given(st.text(max_size=60) | st.text(st.sampled_from("@#:.-_*`~|\\<>&[]()!$^=+/\"'{};?% \nw10aGH€"), max_size=40))
 def test_no_text_that_the_gate_quotes_is_refused(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
