@@ -191,7 +191,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             dispatcher = self._in_sequence if is_warming_up else self._dispatcher
             return apply_with(dispatcher, replicas, inputs, kwargs, devices)
         finally:
-            self._replicas.settle()
+            self._replicas.settle()  # a caller may use `replicate` and this method alone
 
     def gather(self, outputs: Any, output_device: DeviceLike) -> Any:
         self._replicas.settle()  # a subclass may have its own `forward` and `parallel_apply`
