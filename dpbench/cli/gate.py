@@ -32,7 +32,7 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "junit": gate_junit,
 }
 _NAME_MAX = 255
-"""Bytes (limits.h)."""
+"""Bytes of a file name on Linux (limits.h)."""
 
 
 class _GateCommand(Command):

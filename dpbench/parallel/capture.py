@@ -13,7 +13,7 @@ import torch
 from dpbench.parallel.lanes import use_stream
 
 STREAMS = 32
-"""torch gives so many streams of a device in turns (c10/cuda/CUDAStream.cpp)."""
+"""The number of streams that torch has for each device; it gives them in turns (c10/cuda/CUDAStream.cpp)."""
 
 
 class RefusedError(Exception):

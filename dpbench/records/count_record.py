@@ -40,7 +40,7 @@ class PhaseCounts(Frozen):
     - `flops` are by torch's formulas for matrix products, convolutions and attention; other operators count 0.
     - `copies` are by link, such as ``host->sim:0`` or ``sim:0->sim:1``.
     - `host_calls` start no work on a device, or block the host: `HostCallName` in records/recording.py.
-    - `allocations` are of device memory. `peak_bytes` is by device.
+    - `allocations` are of device memory. `peak_bytes` is the most that was allocated on each device.
 
     On CPU lanes: `python_calls`, and if asked for, `python_lines`: see measure/python_calls.py.
 
@@ -89,7 +89,8 @@ class Dependencies(Frozen):
 
     If asked for: `copies_in_a_row` are the most copies of which each must wait for the one before. `passed_on_bytes`
     are the largest copy between two lanes that are not the base's, for all of which the next hop waits.
-    `calls_before_last_lane` are the host's. `turns` are how often the forward goes on in another lane's thread.
+    `calls_before_last_lane` are the host's calls before the last lane begins. `turns` are how often the forward goes on
+    in another lane's thread.
 
     `broadcast_bytes` carry parameters and buffers to the lane that gets most. `before_first_layer_bytes` of them must
     arrive before that lane's first layer can start.

@@ -4,11 +4,13 @@ import os
 
 import pytest
 
+from dpbench.elastic import training_runs
 from dpbench.elastic.elastic_record import EventKind, FaultKind
 from dpbench.elastic.request import check_checkpoints, check_plan, draw_plan, parse_kinds, parse_plan
 from dpbench.elastic.run_files import EventLog, read_events
+from dpbench.elastic.training_runs import run_elastic
 from dpbench.errors import WrongInputError
-from tests.elastic.making import SETTINGS
+from tests.elastic.making import SETTINGS, made_records
 
 
 def test_a_plan_is_read_and_sorted():
@@ -52,3 +54,18 @@ def test_events_of_several_processes_are_merged_and_a_torn_line_is_left_out(tmp_
     with next(tmp_path.glob("rank-0-*")).open("ab") as file:
         file.write(b'{"at_ns": 4')
     assert [(event.rank, event.step) for event in read_events(tmp_path)] == [(0, 0), (1, 1), (0, 2)]
+
+
+def test_checkpoints_are_inside_the_given_folder_until_the_end(tmp_path, monkeypatch):
+    folders = []
+
+    def trained(job, *_):
+        assert job.checkpoints.is_dir()
+        folders.append(job.checkpoints.parents[1])
+        return made_records()[0]
+
+    monkeypatch.setattr(training_runs, "train_once", trained)
+    settings = SETTINGS.model_copy(update={"plan": parse_plan("kill@2:1")})
+    run_elastic(settings, "run", 1.0, tmp_path, keep=lambda _: None, say=lambda _: None)
+    assert folders == [tmp_path, tmp_path]
+    assert list(tmp_path.iterdir()) == []

@@ -75,6 +75,11 @@ def test_commands_take_names_from_the_environment_and_not_from_expressions(jobs:
     assert commands == ['python .ci/dist.py --tag "$GITHUB_REF_NAME"', "make dist"]
 
 
+def test_the_build_uses_these_actions_once(jobs: dict[str, Any]) -> None:
+    used = [step["uses"].partition("@")[0] for step in jobs["build"]["steps"] if "uses" in step]
+    assert used == ["actions/checkout", "actions/setup-python", "actions/upload-artifact"]
+
+
 def test_the_job_that_publishes_runs_no_command(jobs: dict[str, Any]) -> None:
     assert jobs["publish"]["needs"] == "build"
     assert jobs["publish"]["environment"]["name"] == "pypi"

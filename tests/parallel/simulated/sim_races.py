@@ -113,27 +113,39 @@ def test_another_output_device_has_no_race():
             out.sum().backward()
 
 
+def _own_apply(self, replicas, inputs, kwargs):
+    return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+
+
 @pytest.mark.parametrize(("output", "overlap"), [("sim:0", False), ("sim:1", True)])
 def test_a_parallel_apply_of_a_subclass_has_no_race(output, overlap):
-    class Own(DataParallel):
-        def parallel_apply(self, replicas, inputs, kwargs):
-            return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
-
     base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
-    wrapper = Own(base, DEVICES, output, policy=Policy(**SMALL, overlap_copies=overlap))
-    steps(wrapper, is_training=False)
+    own = type("Own", (DataParallel,), {"parallel_apply": _own_apply})
+    steps(own(base, DEVICES, output, policy=Policy(**SMALL, overlap_copies=overlap)), is_training=False)
 
 
-def test_a_parallel_apply_and_a_gather_of_a_subclass_have_no_race():
-    class Own(DataParallel):
-        def parallel_apply(self, replicas, inputs, kwargs):
-            return parallel_apply(replicas, inputs, kwargs, self.device_ids[: len(replicas)])
+def _own_forward(gathers):
+    def forward(self, x):
+        chunks, kwargs = self.scatter((x,), {}, self.device_ids)
+        outputs = self.parallel_apply(self.replicate(self.module, self.device_ids), chunks, kwargs)
+        return self.gather(outputs, self.output_device) if gathers else outputs
 
-        def gather(self, outputs, output_device):
-            return outputs
+    return forward
 
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param({"parallel_apply": _own_apply, "gather": lambda _, outputs, __: outputs}, id="apply and gather"),
+        pytest.param({"forward": _own_forward(gathers=False)}, id="a forward without gather"),
+        pytest.param({"forward": _own_forward(gathers=True), "parallel_apply": _own_apply}, id="forward and apply"),
+    ],
+)
+def test_stages_of_a_subclass_have_no_race(stages):
+    """The weights are written after the forward, while the near streams may still send them."""
     base = Call(lambda self, x: x, unused=nn.Linear(20, 20)).to("sim:0")
-    steps(Own(base, DEVICES, policy=Policy(**SMALL, overlap_copies=False)), is_training=False)
+    own = type("Own", (DataParallel,), stages)
+    steps(own(base, DEVICES, policy=Policy(**SMALL, overlap_copies=False)), is_training=False)
 
 
 @pytest.mark.parametrize("devices", [DEVICES, ["sim:0", "sim:1", "sim:0", "sim:1"]], ids=["apart", "repeated"])
