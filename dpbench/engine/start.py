@@ -2,8 +2,9 @@
 
     python -P .../dpbench/engine/start.py dpbench.jobs.count_child --record-fd N --parent-pid P
 
-``python -m`` would search the current directory first, where another dpbench may lie, such as a gate's checkout. The
-file runs by its path, so it imports the standard library only.
+``python -m`` would search the current directory, where another dpbench may lie, such as a gate's checkout. There also
+lie modules that torch imports only if they exist. `workloads/resolve.py` adds the directory for the user's own code,
+which a gate runs in fenced forks alone. The file runs by its path, so it imports the standard library only.
 """
 
 import runpy
@@ -19,9 +20,6 @@ def child_command(module: str) -> list[str]:
 
 def _start(module: str) -> None:
     _import_dpbench_from(Path(__file__).parents[1])
-    # A user's factory may import modules of the current directory when its model is built. As the last entry, the
-    # directory hides no other module.
-    sys.path.append("")
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

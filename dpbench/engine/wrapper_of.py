@@ -8,6 +8,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from dpbench.text.outside import read_input
+
 WRAPPER = "dpbench.parallel"
 _compiled: dict[str, CodeType] = {}
 """Code of wrappers that many forks import, by the file's path."""
@@ -17,7 +19,7 @@ def compile_wrapper(folder: Path) -> None:
     """Compile for the forks of this process, which may write no byte code."""
     for path in (folder / _path(WRAPPER)).rglob("*.py"):
         with suppress(Exception):  # a fork that imports it will say what is wrong
-            _compiled[str(path)] = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+            _compiled[str(path)] = compile(read_input(path), str(path), "exec", dont_inherit=True)
 
 
 def use_folder(folder: Path) -> None:

@@ -34,6 +34,7 @@ from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import counted_cases
 from dpbench.jobs.count import LIMIT_S, count_all
 from dpbench.records.record import Outcome
+from dpbench.text.outside import read_input
 from dpbench.text.validated import nearest
 
 LISTER = child_command("dpbench.jobs.listing_child")
@@ -135,13 +136,20 @@ def has_factory(folder: Path, workload: str) -> bool:
     """Whether the files in `folder` bind the factory. True for a module that only an import can tell about."""
     module, _, factory = workload.partition(":")
     sources = [source for root in IMPORT_FOLDERS for source in _sources(folder / root, module)]
-    return any(source.suffix != ".py" or binds(source.read_bytes(), factory) for source in sources)
+    return any(source.suffix != ".py" or binds(_source_of(source), factory) for source in sources)
 
 
 def _sources(root: Path, module: str) -> Iterator[Path]:
     place = root.joinpath(*module.split("."))
     yield from filter(Path.is_file, (place / "__init__.py", place.with_name(f"{place.name}.py")))
     yield from place.parent.glob(f"{place.name}.*.so")
+
+
+def _source_of(path: Path) -> bytes:
+    try:
+        return read_input(path)
+    except OSError:  # too large, or not to be read: an import will say so
+        return b"from outside import *"
 
 
 def binds(source: bytes, name: str) -> bool:

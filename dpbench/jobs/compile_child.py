@@ -2,7 +2,8 @@
 
     python -m dpbench.jobs.compile_child --record-fd N --parent-pid P
 
-It can write in this folder only: a link of the commit may lead out of it. Files with faults are left out.
+It can write in this folder only, and follows no link: one of the commit may lead out, or to an endless device. Files
+with faults are left out.
 """
 
 import compileall
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from dpbench.engine.child import answer
 from dpbench.engine.fence import confine
+from dpbench.text.outside import MOST_BYTES
 from dpbench.text.validated import Frozen
 
 
@@ -18,8 +20,9 @@ def respond(text: str) -> Frozen:
     folder, *places = json.loads(text)
     confine([folder])
     for place in places:
-        compileall.compile_dir(Path(folder, place), quiet=2)
-        compileall.compile_file(Path(folder, f"{place}.py"), quiet=2)
+        for path in (Path(folder, f"{place}.py"), *Path(folder, place).rglob("*.py")):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
+                compileall.compile_file(path, quiet=2)
     return Frozen()
 
 

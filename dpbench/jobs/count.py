@@ -18,7 +18,7 @@ from dpbench.records.script_record import ScriptJob, ScriptJobs, ScriptRecord, S
 # a GPU would take the place of the simulator.
 _ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
 COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.count_child")]
-_SCRIPT_COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.scripts_child")]
+SCRIPT_COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.scripts_child")]
 _IMPORT_S = 60.0
 LIMIT_S = 120.0
 """For each case, script or benchmark, unless a suite's own limit is longer."""
@@ -61,7 +61,7 @@ def count_scripts(
 ) -> tuple[ScriptRecord, ...]:
     """As `run_jobs`."""
     request = ScriptJobs(jobs=tuple(jobs), timeout_s=timeout_s)
-    end = launch(_SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
+    end = launch(SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
     return answer_of(end, ScriptRecords, "counting failed").records
 
 

@@ -12,13 +12,14 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
+from typing import NamedTuple
 
 from dpbench.engine.child import run_and_exit
 from dpbench.engine.fence import enclose
@@ -27,7 +28,7 @@ from dpbench.engine.launch import Exit
 from dpbench.engine.messages import SideName, SideReport
 from dpbench.engine.process_tree import adopt_orphans
 from dpbench.measure.borrowed.lent import BorrowedError
-from dpbench.measure.undisturbed import descendants_s, process_s, wait_counter
+from dpbench.measure.undisturbed import descendants_s, process_s, scheduling, wait_counter
 from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 
@@ -44,12 +45,29 @@ _MOST_BYTES = 1 << 18
 _REASON_CHARACTERS = 1000
 _GRACE_S = 1.0
 """A side that has closed its pipe ends within this time, or closed it on purpose."""
+_OTHER_SCHEDULING = (
+    "its threads have other priorities or cores than those of base; allowed: the same, because the times are compared"
+)
 
 
 class SideError(Exception):
     def __init__(self, side: SideName, outcome: Outcome, reason: str) -> None:
         super().__init__(reason)
         self.side, self.outcome, self.reason = side, outcome, reason
+
+
+class Taken(NamedTuple):
+    """A block: the seconds of its steps, of a borrowed benchmark of its calls, and their sum by the side's clock.
+
+    `wall_s` are its seconds by this process's clock, and `outside_s` these without waits for a core. `others_s` are
+    the CPU seconds that each other side used meanwhile.
+    """
+
+    steps_s: Block
+    reported_s: float
+    wall_s: float
+    outside_s: float
+    others_s: Mapping[SideName, float]
 
 
 @dataclass(frozen=True)
@@ -64,30 +82,44 @@ class Fork:
     deadline_s: float
     limit_s: float
 
-    def take(self, steps: int, number: int = 1) -> tuple[Block, float]:
-        """The steps' seconds by the side, and their sum by this process's clock, without waits for a core.
+    def take(self, steps: int, number: int = 1, forks: Sequence["Fork"] = ()) -> Taken:
+        """Take a block while the other `forks` of the round sleep.
 
         Waits for processes that the side has started count. Raises SideError.
         """
         if self._received():
             raise self._wrong("it answered before it was asked")
-        waits_s, helpers_s, start_s = self.waited_s(), self.helpers_s(), time.perf_counter()
+        before_s = {fork.name: fork.used_s(forks) for fork in forks if fork is not self}
+        waits_s, helpers_s, start_s = self.waited_s(), self.helpers_s(forks), time.perf_counter()
         self._ask({"steps": steps, "number": number})
         message = self._message()
         wall_s, waits_s = time.perf_counter() - start_s, self.waited_s() - waits_s
-        hidden_s = min(waits_s, max(0.0, self.helpers_s() - helpers_s))
+        hidden_s = min(waits_s, max(0.0, self.helpers_s(forks) - helpers_s))
+        others_s = {fork.name: fork.used_s(forks) - before_s[fork.name] for fork in forks if fork is not self}
         block = self._report(message, max(1, steps)).steps_s
-        hidden_in_step_s = hidden_s / (len(block) * number)
-        return tuple(step_s + hidden_in_step_s for step_s in block), wall_s - (waits_s - hidden_s)
+        if len({scheduling(fork.pid) for fork in forks}) > 1:
+            raise SideError(SideName.HEAD, Outcome.WRONG_RESULT, _OTHER_SCHEDULING)
+        calls = len(block) * number
+        block = tuple(step_s + hidden_s / calls for step_s in block)
+        return Taken(block, sum(block) * number, wall_s, wall_s - (waits_s - hidden_s), others_s)
 
     def settle(self, way: str = "") -> str:
         """Use up the scheme's trials, which choose `way`, or by their times if it is empty; return the choice."""
         self._ask({"steps": 0, "number": 1, "way": way})
         return self._report(self._message(), 1).way
 
-    def helpers_s(self) -> float:
-        """CPU seconds of processes that sides have started; the other sides sleep in a block."""
-        return descendants_s(os.getpid()) - process_s(self.pid)
+    def used_s(self, forks: Sequence["Fork"]) -> float:
+        """CPU seconds of the side and of its helpers."""
+        return process_s(self.pid) + self.helpers_s(forks)
+
+    def helpers_s(self, forks: Sequence["Fork"]) -> float:
+        """CPU seconds of living processes that the side has started.
+
+        This process adopts those that are no side's child any more. They count as head's: base's code is trusted.
+        """
+        if self.name is not SideName.HEAD:
+            return descendants_s(self.pid)
+        return descendants_s(os.getpid(), without={self.pid, *(fork.pid for fork in forks)}) + descendants_s(self.pid)
 
     def receive(self, times: int = 1) -> SideReport:
         """Raises SideError unless the side's next report has so many times."""

@@ -14,12 +14,11 @@ hashes. If the three models do not fit into a GPU's memory together, each block 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from statistics import median
 
 from dpbench.cases.host import ranges
 from dpbench.cases.names import borrowed
@@ -27,7 +26,8 @@ from dpbench.engine.child import answer, loading
 from dpbench.engine.messages import LockstepJob, LockstepJobs, LockstepRound, LockstepRounds, SideName
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import preload, serve_borrowed
-from dpbench.jobs.forks import Block, Fork, SideError, forked
+from dpbench.jobs.forks import Block, Fork, SideError, Taken, forked
+from dpbench.jobs.hidden_work import with_hidden_work
 from dpbench.measure.environment import host_environment, read_environment
 from dpbench.records.record import Outcome
 
@@ -39,13 +39,6 @@ _FOR_STEPS = "torch._dynamo"
 _SIDE_S = 3.0
 """Seconds of one side's blocks, above which a round has fewer of them."""
 _LEAST_BLOCKS = 10
-
-_AGREE_SHARE, _AGREE_S = 0.1, 50e-6
-"""Up to this share of the longer block of base or head, and these seconds, both clocks agree on head.
-
-With equal code their difference was 0.36 of that at most, in 126 side-rounds of six benchmarks (2 shared cores, load
-averages of 5 and 9; upper quartile, less that of the other two sides).
-"""
 
 
 def respond(text: str) -> LockstepRounds:
@@ -87,7 +80,7 @@ def _round(job: LockstepJob) -> LockstepRound:
     raise AssertionError("unreachable: the last attempt returns")
 
 
-TakeBlock = Callable[[SideName, int], tuple[Block, float]]
+TakeBlock = Callable[[SideName, int], Taken]
 
 
 def _alternate(
@@ -95,56 +88,16 @@ def _alternate(
 ) -> tuple[dict[SideName, tuple[Block, ...]], str | None]:
     """`opened` yields the seconds of a step and a function that takes a block; return blocks and a note."""
     order, rng = list(job.sides), Random(job.seed)
-    times_s: dict[SideName, list[Block]] = {name: [] for name in order}
-    outsides_s: dict[SideName, list[float]] = {name: [] for name in order}
+    taken: dict[SideName, list[Taken]] = {name: [] for name in order}
     with opened(job) as (step_s, take_block):
         steps = max(1, math.ceil(job.block_s / step_s))
         for _ in range(_blocks(job, step_s)):
             rng.shuffle(order)
             for name in order:
-                block, outside_s = take_block(name, steps)
-                times_s[name].append(block)
-                outsides_s[name].append(outside_s)
-    note = None
-    if borrowed(job.case.workload) is None:  # a borrowed benchmark sets itself up between its samples, at its leisure
-        times_s[SideName.HEAD], note = with_work_between(times_s, outsides_s)
-    return {name: tuple(times_s[name]) for name in job.sides}, note
-
-
-def with_work_between(
-    times_s: Mapping[SideName, Sequence[Block]], outsides_s: Mapping[SideName, Sequence[float]]
-) -> tuple[list[Block], str | None]:
-    """Head's blocks, lengthened if much of a block is between its steps, and a note that says so.
-
-    Threads that a step leaves behind run between the steps:
-
-        step's own clock   ├── step ──┤      ├── step ──┤
-        outside clock    ├──────────────── block ─────────────┤
-
-    `outsides_s` has this process's own times of the blocks. Base and its twin show how long requests take. The upper
-    quartile decides, so a few disturbed blocks do not count.
-    """
-    heads = list(times_s[SideName.HEAD])
-    between_s = {
-        name: [outside_s - sum(block) for block, outside_s in zip(times_s[name], outsides_s[name], strict=True)]
-        for name in times_s
-    }
-    usual_s = max(0.0, _upper_quartile([*between_s[SideName.BASE], *between_s[SideName.TWIN]]))
-    more_s = _upper_quartile(between_s[SideName.HEAD]) - usual_s
-    block_s = median(map(sum, heads))
-    longer_s = max(block_s, median(map(sum, times_s[SideName.BASE])))
-    if len(heads) < 4 or more_s <= _AGREE_SHARE * longer_s + _AGREE_S:
-        return heads, None
-    lengthened = [
-        tuple(step_s * (1 + max(0.0, gap_s - usual_s) / sum(block)) for step_s in block)
-        for block, gap_s in zip(heads, between_s[SideName.HEAD], strict=True)
-    ]
-    took = f"blocks of {block_s * 1e3:.3g} ms by their steps took {more_s * 1e3:.3g} ms more by the gate's clock"
-    return lengthened, f"head's {took}, which counts as the steps' time: work goes on behind the steps"
-
-
-def _upper_quartile(values: Sequence[float]) -> float:
-    return sorted(values)[(len(values) - 1) * 3 // 4]
+                taken[name].append(take_block(name, steps))
+    heads, note = with_hidden_work(taken, is_borrowed=borrowed(job.case.workload) is not None)
+    times_s = {name: tuple(block.steps_s for block in taken[name]) for name in job.sides}
+    return times_s | {SideName.HEAD: tuple(heads)}, note
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:
@@ -161,12 +114,12 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
         for fork in others:  # in turn: the wrapper's trials need the cores for themselves
             _settle(job, fork, way)
         (step_s,), number = ready[0].steps_s, ready[0].number
-        yield step_s, lambda name, steps: forks[name].take(steps, number)
+        yield step_s, lambda name, steps: forks[name].take(steps, number, [*forks.values()])
 
 
 @contextmanager
 def _one_at_a_time(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
-    def take_block(name: SideName, steps: int) -> tuple[Block, float]:
+    def take_block(name: SideName, steps: int) -> Taken:
         with _forked(job, name) as fork:
             fork.receive()
             _settle(job, fork, way)

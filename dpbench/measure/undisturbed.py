@@ -11,15 +11,19 @@ If this process' own threads or children ran meanwhile, the wait counts. A gate'
 children (`jobs/forks.py`). Time that a hypervisor takes cannot be seen, so it counts too.
 """
 
+import ctypes
 import os
+import platform
 import resource
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from pathlib import Path
 
 _NANOSECONDS = 1e-9
+_SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}  # asm/unistd.h; on other machines priorities are not compared
+_ATTRIBUTES_BYTES = 56  # linux/sched/types.h: with the limits of utilisation
+_CPUCLOCK_SCHED = 2  # linux/posix-timers.h, as clock_getcpuclockid(3) makes a clock of a process
 
 
 def undisturbed(action: Callable[[], object], clock: Callable[[], float]) -> Callable[[], float]:
@@ -80,19 +84,38 @@ def _others_s() -> float:
     return time.process_time() - time.thread_time() + ended.ru_utime + ended.ru_stime
 
 
-def descendants_s(pid: int) -> float:
-    """CPU seconds of living descendants; 0 if the kernel does not list them (CONFIG_PROC_CHILDREN)."""
-    children = " ".join(_of_threads(pid, "children"))
-    return sum(process_s(child) + descendants_s(child) for child in map(int, children.split()))
+def descendants_s(pid: int, without: Collection[int] = ()) -> float:
+    """CPU seconds of living descendants, `without` some children and theirs; 0 if the kernel does not list children
+    (CONFIG_PROC_CHILDREN).
+    """
+    total_s = 0.0
+    for thread in _threads(pid):
+        with suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+            children = set(map(int, file.read().split())).difference(without)
+            total_s += sum(process_s(child) + descendants_s(child) for child in children)
+    return total_s
 
 
 def process_s(pid: int) -> float:
-    """CPU seconds; 0 if the process has ended, or without the kernel's counter."""
-    return sum(int(text.split()[0]) for text in _of_threads(pid, "schedstat")) * _NANOSECONDS
-
-
-def _of_threads(pid: int, name: str) -> Iterator[str]:
+    """CPU seconds of its threads, ended ones included; 0 if the process has ended."""
     with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                yield Path(f"/proc/{pid}/task/{thread}/{name}").read_text()
+        return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
+    return 0.0
+
+
+def scheduling(pid: int) -> tuple[frozenset[bytes], frozenset[int]]:
+    """The priorities of the process's threads, as the kernel has them (sched_setattr(2)), and all their cores."""
+    priorities, cores, buffer = set[bytes](), set[int](), ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+    number, libc = _SCHED_GETATTR.get(platform.machine()), ctypes.CDLL(None)
+    for thread in _threads(pid):
+        with suppress(OSError):  # it has ended
+            cores |= os.sched_getaffinity(thread)
+            if number and libc.syscall(number, thread, buffer, _ATTRIBUTES_BYTES, 0) == 0:
+                priorities.add(buffer.raw)
+    return frozenset(priorities), frozenset(cores)
+
+
+def _threads(pid: int) -> list[int]:
+    with suppress(OSError):
+        return list(map(int, os.listdir(f"/proc/{pid}/task")))
+    return []

@@ -23,7 +23,8 @@ T = TypeVar("T")
 def current_directory_importable() -> Iterator[None]:
     """Within the block, the current directory and its ``src`` are first on `sys.path`, before an installed copy.
 
-    Then the directory and torch's thread count are what they were before.
+    Then the directory and torch's thread count are what they were before, and the current directory is the last entry
+    of `sys.path`: a factory's model may import from it when it is built. Call this in a process that runs user code.
     """
     here, threads = Path.cwd(), torch.get_num_threads()
     places = [str(here / folder) for folder in IMPORT_FOLDERS]
@@ -34,6 +35,8 @@ def current_directory_importable() -> Iterator[None]:
         for place in places:
             if place in sys.path:
                 sys.path.remove(place)
+        if "" not in sys.path:
+            sys.path.append("")
         os.chdir(here)
         torch.set_num_threads(threads)
 

@@ -13,8 +13,8 @@ from dpbench.engine.launch import launch
 from dpbench.engine.messages import LockstepJob, LockstepJobs, LockstepRounds, Side, SideName
 from dpbench.gate.rounds import LOCKSTEP
 from dpbench.jobs import forks
-from dpbench.jobs.forks import SideError, forked
-from dpbench.jobs.lockstep_child import _alternate, _blocks, with_work_between
+from dpbench.jobs.forks import SideError, Taken, forked
+from dpbench.jobs.lockstep_child import _alternate, _blocks
 from dpbench.records.record import Outcome
 
 ROOT = Path(__file__).parents[2]
@@ -235,7 +235,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
 
         def take_block(name, steps):
             taken.append((name, steps))
-            return (1.0,) * steps, float(steps)
+            return Taken((1.0,) * steps, steps, steps, steps, {})
 
         times, _ = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
         assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)
@@ -246,32 +246,6 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
 
     assert len(set(orders(0))) == 6
     assert orders(0) == orders(0) != orders(1)
-
-
-@pytest.mark.parametrize(
-    ("head_ms", "outside_ms", "others_ms", "counted_ms"),
-    [
-        (10, 11.0, 0.0, 10),
-        (10, 11.1, 0.0, 11.1),
-        (10, 11.5, 0.6, 10),  # base takes as long between its steps
-        (10, 12.0, 0.6, 11.4),
-        (10, 11.1, -5.0, 11.1),  # base's waits were subtracted twice
-        (0.1, 1.1, 0.0, 0.1),  # a tenth of base's step
-        (0.1, 1.2, 0.0, 1.2),
-        (90, 99.0, 0.0, 90),
-        (5, 10.0, 0.0, 10),  # half of it was reported
-    ],
-)
-def test_work_between_heads_steps_counts_as_the_steps_time(head_ms, outside_ms, others_ms, counted_ms):
-    """Base takes 10 ms. Two disturbed blocks of eight change nothing."""
-    times_s = {name: [(0.004, 0.006)] * 8 for name in SideName} | {SideName.HEAD: [(head_ms / 2e3,) * 2] * 8}
-    outsides_s = {name: [(10 + others_ms) / 1e3] * 8 for name in SideName}
-    outsides_s[SideName.HEAD] = [outside_ms / 1e3] * 6 + [9.0] * 2
-    blocks, note = with_work_between(times_s, outsides_s)
-    assert sum(blocks[0]) * 1e3 == pytest.approx(counted_ms)
-    assert (note is None) == (counted_ms == head_ms)
-    few = {name: blocks[:3] for name, blocks in times_s.items()}
-    assert with_work_between(few, {name: outsides_s[name][:3] for name in few})[1] is None
 
 
 def test_an_invalid_request_ends_the_child_with_the_reason():

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from dpbench.measure import undisturbed as clocks
-from dpbench.measure.undisturbed import counted_s, process_s, undisturbed
+from dpbench.measure.undisturbed import counted_s, descendants_s, process_s, scheduling, undisturbed
 
 SPIN = "while True: pass"
 WORK_S = 0.3
@@ -131,6 +131,7 @@ def test_without_the_kernels_counter_the_wall_clock_counts(monkeypatch, one_core
 def test_a_thread_that_has_ended_hides_no_other(monkeypatch):
     """The kernel listed a thread that is gone when its counter is read."""
     own, listed = os.getpid(), os.listdir
-    monkeypatch.setattr(clocks.os, "listdir", lambda path: ["999999999", *listed(path)])
-    assert process_s(own) > 0
-    assert process_s(999999999) == 0
+    monkeypatch.setattr(clocks.os, "listdir", lambda path: ["999999", *listed(path)])
+    assert scheduling(own)[1] == os.sched_getaffinity(0)
+    assert descendants_s(own) >= 0
+    assert process_s(4_000_000) == 0
