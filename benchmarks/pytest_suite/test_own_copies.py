@@ -43,8 +43,8 @@ def own_copies_step():
         for of_lane in others:
             torch._foreach_add_([p.grad for p in weights], [p.grad for p in of_lane])
 
-    floor._optimizer.register_step_pre_hook(add_gradients)
-    floor._optimizer.register_step_post_hook(copy_weights)
+    floor.optimizer.register_step_pre_hook(add_gradients)
+    floor.optimizer.register_step_post_hook(copy_weights)
     return floor.step
 
 

@@ -137,8 +137,8 @@ class SideReport(Frozen):
 class LockstepJob(Frozen):
     """Each side takes `blocks` blocks of steps, of about `block_s` seconds, pinned to `cores`, for `timeout_s` at most.
 
-    `seed` decides the order of the sides in each block. With `checked`, each side's step is first compared with the
-    oracle.
+    `seed` decides the order of the sides in each block. With `checked`, each side's step is compared with the oracle
+    before its first block and after its last one.
     """
 
     benchmark: str

@@ -6,6 +6,8 @@ coordinator (lockstep_child.py)         side: it takes blocks of one commit's st
   │ <──── {"way": "sequence", ...} ───    its choice; the other sides are asked to choose what base chose
   │ ───── {"steps": 2, "number": 1} ──>
   │ <──── {"steps_s": [0.006, ...]} ──    the block
+  │ ───── end of the pipe ────────────>
+  │ <──── {} ─────────────────────────    if it was asked to check: what was timed computes what it should
 """
 
 import json
@@ -124,6 +126,12 @@ class Fork:
     def receive(self, times: int = 1) -> SideReport:
         """Raises SideError unless the side's next report has so many times."""
         return self._report(self._message(), times)
+
+    def check(self) -> None:
+        """Raises SideError unless the side reports that what it timed is right. It takes no block afterwards."""
+        with suppress(OSError):  # the side has ended
+            self.pipe.shutdown(SHUT_WR)
+        self.receive(0)
 
     def end(self) -> None:
         """Raises SideError if the side's tear-down fails, as a borrowed test's end may."""

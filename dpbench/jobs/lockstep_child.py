@@ -115,6 +115,8 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
             _settle(job, fork, way)
         (step_s,), number = ready[0].steps_s, ready[0].number
         yield step_s, lambda name, steps: forks[name].take(steps, number, [*forks.values()])
+        for fork in forks.values() if job.checked and borrowed(job.case.workload) is None else ():
+            fork.check()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
+from typing import NamedTuple
 
 import torch
 
@@ -15,7 +16,7 @@ from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import use_folder
 from dpbench.jobs.forks import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.measure.clock import make_clock
-from dpbench.measure.fairness import error_against_oracle
+from dpbench.measure.fairness import error_against_oracle, error_of_trained
 from dpbench.measure.lane_threads import candidates
 from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
 from dpbench.measure.pinned import pinned
@@ -27,8 +28,13 @@ from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import WorkloadError
 
-Step = Callable[[], float]
-TrialsLeft = Callable[[], int | None]
+
+class TimedStep(NamedTuple):
+    """`take` returns a step's seconds. `check` raises WrongResultError if what was timed computes something else."""
+
+    take: Callable[[], float]
+    trials_left: Callable[[], int | None]
+    check: Callable[[], object]
 
 
 def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
@@ -39,14 +45,21 @@ def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
     prepared = _prepared(job, side, send)
     if prepared is None:
         return
-    step, trials_left = prepared
+    step = prepared
 
     def settled(way: str) -> str:
         with pinned(way) as chosen:
-            settle(step, trials_left)
+            settle(step.take, step.trials_left)
         return chosen[-1] if chosen else ""
 
-    take_blocks(pipe, lambda _: step(), settled)
+    take_blocks(pipe, lambda _: step.take(), settled)
+    if job.checked:
+        try:
+            step.check()
+        except Exception as error:
+            send(failure(error))
+        else:
+            send({})
 
 
 def failure(error: Exception) -> dict[str, object]:
@@ -61,7 +74,7 @@ def failure(error: Exception) -> dict[str, object]:
             return failed(Outcome.CRASHED, error)
 
 
-def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
+def make_step(case: Case, *, checked: bool) -> TimedStep:
     """The thread count is always the first candidate, so that sides do not differ in that.
 
     With `checked`, the gradients are first compared with the oracle's. Raises WrongResultError and WorkloadError.
@@ -74,24 +87,28 @@ def make_step(case: Case, *, checked: bool) -> tuple[Step, TrialsLeft]:
     if checked:
         refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
     session = open_session(case, workload=workload)
-    return undisturbed(session.step, make_clock(session.placement.devices)), session.trials_left
+    return TimedStep(
+        undisturbed(session.step, make_clock(session.placement.devices)),
+        session.trials_left,
+        lambda: refuse_wrong_result(case, error_of_trained(session)),
+    )
 
 
-def _prepared(job: LockstepJob, side: Side, send: Send) -> tuple[Step, TrialsLeft] | None:
+def _prepared(job: LockstepJob, side: Side, send: Send) -> TimedStep | None:
     """Warm up, unless the scheme chooses its dispatch, and pin. If the step fails, send that and return None."""
     use_folder(Path(side.folder))
     try:
-        step, trials_left = make_step(job.case, checked=job.checked)
+        step = make_step(job.case, checked=job.checked)
         if job.case.variant.chooses_dispatch:
             pin(job.cores)  # the wrapper chooses for the cores that are measured, in the steps that follow
         else:
-            settle(step, trials_left, max_s=WARMUP_S)
-        step_s = step()
+            settle(step.take, step.trials_left, max_s=WARMUP_S)
+        step_s = step.take()
     except Exception as error:
         send(failure(error))
     else:
         pin(job.cores)
         gc.collect()  # then none comes by itself for long; one that the step asks for costs what it costs its users
         send({"steps_s": [step_s]})
-        return step, trials_left
+        return step
     return None

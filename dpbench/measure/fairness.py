@@ -1,10 +1,11 @@
-"""Compare a variant's gradients with the plain module's, run chunk by chunk: with batch norm each chunk has its own
-statistics.
+"""Compare a variant's gradients and outputs with the plain module's, run chunk by chunk: with batch norm each chunk has
+its own statistics.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +16,21 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype, Mode
 from dpbench.measure.sample import settle
-from dpbench.measure.session import Session, build_model, device_of, draw_batch, micro_batches_of, share_of
+from dpbench.measure.session import (
+    MicroBatch,
+    Session,
+    build_model,
+    device_of,
+    draw_batch,
+    micro_batches_of,
+    share_of,
+)
 from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 """Relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
+
+_MOST_DOUBLINGS = 30
 
 HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
 """A hook of DistributedDataParallel sends gradients with 11 or 8 significant bits."""
@@ -31,35 +42,115 @@ def tolerance_of(case: Case) -> float:
 
 
 def error_against_oracle(session: Session) -> float:
-    """The relative error of one step's gradients (`infer`: outputs), once the scheme is settled, as by CUDA graphs.
+    """The largest relative error of a new session: of its gradients (`infer`: outputs), before and after its weights
+    change, and of a forward without gradients.
 
-    The session must be new, and cannot be timed afterwards: its model has lost its dropout. All ranks must call this.
-    Raises NotSettledError.
+    The scheme is settled first, as by CUDA graphs. The session cannot be timed afterwards: its model has lost its
+    dropout, and its weights have changed much. All ranks must call this. Raises NotSettledError.
     """
-    case, workload, placement = session.case, session.workload, session.placement
-    oracle = build_model(case, workload, placement.devices[0])
+    oracle = _oracle_of(session)
     for model in (session.base, oracle):
         _without_dropout(model)
-    batch = draw_batch(case, workload, torch.Generator().manual_seed(case.seed + 1))
-    share = share_of(batch, placement)
-    if case.mode is Mode.INFER:
+    first, second, third = _shares(session, 3)
+    if session.case.mode is Mode.INFER:
         with torch.no_grad():
-            settle(lambda: session.forward(share), session.trials_left)
-            _copy_buffers(session.base, oracle)
-            expected = _join(_outputs(oracle, _chunks(share, len(placement.devices))))
-            return _relative_error(_tensors(session.forward(share)), _tensors(expected))
-    parts = micro_batches_of(share, session.variant.micro_batches)
-    settle(lambda: session.add_gradients(parts), session.trials_left)
-    session.base.zero_grad()
-    _copy_buffers(session.base, oracle)
-    session.add_gradients(parts)
-    oracle_loss(session, oracle, batch).backward()
+            settle(lambda: session.forward(first.share), session.trials_left)
+        before = _error_of_outputs(session, oracle, first)
+        with torch.no_grad():
+            for parameter in session.base.parameters():
+                parameter.mul_(1 + _change(session))
+        return max(before, _error_of_outputs(session, oracle, second))
+    settle(lambda: session.add_gradients(first.parts), session.trials_left)
+    before = _error_of_gradients(session, oracle, first)
+    _train_until_changed(session)
+    after = _error_of_gradients(session, oracle, second)
+    return max(before, after, _error_of_outputs(session, oracle, third))
+
+
+def error_of_trained(session: Session) -> float:
+    """The relative error of the next step's gradients (`infer`: outputs) of a session that was timed.
+
+    0 for a model with dropout, which draws its numbers by its past. All ranks must call this.
+    """
+    if any(map(_has_dropout, session.base.modules())):
+        return 0.0
+    (drawn,) = _shares(session, 1)
+    error_of = _error_of_outputs if session.case.mode is Mode.INFER else _error_of_gradients
+    return error_of(session, _oracle_of(session), drawn)
+
+
+class _Drawn(NamedTuple):
+    batch: Batch
+    share: Batch
+    parts: tuple[MicroBatch, ...]
+
+
+def _oracle_of(session: Session) -> nn.Module:
+    return build_model(session.case, session.workload, session.placement.devices[0])
+
+
+def _shares(session: Session, count: int) -> list[_Drawn]:
+    """New batches, which no step has seen."""
+    generator = torch.Generator().manual_seed(session.case.seed + 1)
+    batches = [draw_batch(session.case, session.workload, generator) for _ in range(count)]
+    shares = [share_of(batch, session.placement) for batch in batches]
+    return [
+        _Drawn(batch, share, micro_batches_of(share, session.variant.micro_batches))
+        for batch, share in zip(batches, shares, strict=True)
+    ]
+
+
+def _error_of_gradients(session: Session, oracle: nn.Module, drawn: _Drawn) -> float:
+    for model in (session.base, oracle):
+        model.zero_grad()
+    _copy_weights(session.base, oracle)
+    session.add_gradients(drawn.parts)
+    oracle_loss(session, oracle, drawn.batch).backward()
     return _relative_error(_gradients(session.base), _gradients(oracle))
 
 
-def _copy_buffers(base: nn.Module, oracle: nn.Module) -> None:
-    for (_, buffer), (_, own) in zip(base.named_buffers(), oracle.named_buffers(), strict=True):
-        own.copy_(_whole(buffer))
+@torch.no_grad()
+def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> float:
+    """Of the loss, if the scheme returns no outputs; 0 for ranks that train, whose forward is the model's own."""
+    if session.variant.per_rank and session.case.mode is Mode.TRAIN:
+        return 0.0
+    _copy_weights(session.base, oracle)
+    chunks = _chunks(drawn.share, len(session.placement.devices))
+    outputs = _outputs(oracle, chunks)
+    if session.variant.has_loss:
+        losses = [_loss(session.workload, y, part.target) for y, part in zip(outputs, chunks, strict=True)]
+        return _relative_error([session.loss(drawn.share)], [torch.stack(losses).mean()])
+    return _relative_error(_tensors(session.forward(drawn.share)), _tensors(_join(outputs)))
+
+
+def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
+    """Copy parameters and buffers."""
+    with torch.no_grad():
+        for theirs, own in zip(
+            chain(base.parameters(), base.buffers()), chain(oracle.parameters(), oracle.buffers()), strict=True
+        ):
+            own.copy_(_whole(theirs))
+
+
+def _change(session: Session) -> float:
+    """The share by which weights must change, so that gradients of the old ones are no rounding error."""
+    return max(0.03, 2 * tolerance_of(session.case))
+
+
+def _train_until_changed(session: Session) -> None:
+    """Take optimizer steps with the gradients that there are, each with twice the learning rate of the one before."""
+    for _ in range(_MOST_DOUBLINGS):
+        before = [_whole(p.detach()).clone() for p in session.base.parameters()]
+        session.optimizer.step()
+        changed, held = 0.0, 0.0
+        for old, parameter in zip(before, session.base.parameters(), strict=True):
+            difference = _whole(parameter.detach()) - old
+            changed += float(difference.double().square().sum())
+            held += float(old[difference != 0].double().square().sum())
+        if changed > (_change(session) ** 2) * held > 0:
+            return
+        for group in session.optimizer.param_groups:
+            group["lr"] = 2 * group["lr"]
 
 
 def oracle_loss(session: Session, oracle: nn.Module, batch: Batch) -> Tensor:
@@ -152,7 +243,11 @@ def _relative_error(computed: list[Tensor], expected: list[Tensor]) -> float:
 
 def _without_dropout(model: nn.Module) -> None:
     for module in model.modules():
-        if isinstance(module, _DropoutNd):
-            setattr(module, "p", 0.0)  # noqa: B010  # typed as Tensor or Module by nn.Module
-        elif isinstance(getattr(module, "dropout", None), float):
-            setattr(module, "dropout", 0.0)  # noqa: B010  # LSTM and attention store the probability as a number
+        if _has_dropout(module):
+            setattr(module, "p" if isinstance(module, _DropoutNd) else "dropout", 0.0)
+
+
+def _has_dropout(module: nn.Module) -> bool:
+    """LSTM and attention store the probability as a number."""
+    probability = module.p if isinstance(module, _DropoutNd) else getattr(module, "dropout", None)
+    return isinstance(probability, float | int) and probability > 0

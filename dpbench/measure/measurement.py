@@ -11,7 +11,7 @@ from dpbench.cases.case import Case
 from dpbench.cases.host import link_mbit_per_s
 from dpbench.cases.names import Mode
 from dpbench.measure.clock import make_clock
-from dpbench.measure.fairness import error_against_oracle, tolerance_of
+from dpbench.measure.fairness import error_against_oracle, error_of_trained, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.measure.phases import phases_of, steps_worth
@@ -75,8 +75,9 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
+    error = error_of_trained(session)
     del session  # frees the model before the next session makes one
-    error = error_against_oracle(open_session(case, team.rank, team.size, workload=workload))
+    error = max(error, error_against_oracle(open_session(case, team.rank, team.size, workload=workload)))
     refuse_wrong_result(case, error)
     return Measurement(
         samples.times_s,
@@ -112,6 +113,7 @@ def _loss_of_a_step(session: Session) -> float | None:
 
 
 def refuse_wrong_result(case: Case, error: float) -> None:
+    """Raise WrongResultError if the relative error is above the tolerance, or is no number."""
     allowed = tolerance_of(case)
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"

@@ -51,7 +51,7 @@ class Session:
         options = {"loss": workload.loss} if variant.has_loss else {}
         self.scheme = variant.wrap(self.base, list(placement.devices), **options)
         self._loss = workload.loss
-        self._optimizer = workload.optimizer(self.base.parameters())
+        self.optimizer = workload.optimizer(self.base.parameters())
         self._batches = cycle(_pool(case, workload, variant, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
 
@@ -64,10 +64,10 @@ class Session:
         """Return the loss, 0-dim, on the output's device."""
         micro_batches = next(self._batches)
         enter(Phase.FORWARD)
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         loss = self.add_gradients(micro_batches, enter)
         enter(Phase.OPTIMISER)
-        self._optimizer.step()
+        self.optimizer.step()
         return loss
 
     def _infer(self, enter: Callable[[Phase], object] = lambda _: None) -> Any:

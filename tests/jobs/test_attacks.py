@@ -3,6 +3,7 @@
 import compileall
 import errno
 import json
+import re
 import shutil
 import uuid
 from statistics import median
@@ -17,11 +18,12 @@ from dpbench.errors import GateError
 from dpbench.gate.rounds import LOCKSTEP
 from dpbench.gate.sides import contents, guarded
 from dpbench.jobs.count import run_jobs
+from dpbench.records.count_record import Phase
 from dpbench.records.record import Outcome
 from tests.cli.repositories import INIT, commit, git
 from tests.cli.test_gate import gate, repository, whole  # noqa: F401  # fixtures
 from tests.engine.conftest import marked_processes
-from tests.jobs.test_lockstep import copied, failure, job
+from tests.jobs.test_lockstep import ROOT, copied, failure, job
 
 SIGNALS_SCOPED = 6
 pytestmark = pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
@@ -114,8 +116,13 @@ json.dumps = twice""",
     ),
     "slow clock": ("time.perf_counter = lambda: clock() / 9", *COUNTED),
     "waits that were none": ("undisturbed.counted_s = lambda wall_s, *_: wall_s / 9", *COUNTED),
-    "halved report from the 4th block": ("json.dumps = halves", *OK),  # test_lockstep.py has what it gains
-    "less work from the 60th step": ("DataParallel.forward = remembers", *OK),  # the README's limit
+    "halved report from the 4th block": ("json.dumps = halves", *OK),  # test_hidden_work.py has what it gains
+    "less work from the 60th step": ("DataParallel.forward = remembers", *OK),  # an unchecked round
+    "reads": ("open('/proc/self/status').read(), open(WORLD + '/home/.profile').read()", *OK),
+    "network": (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); socket.create_connection(s.getsockname()).close()",
+        *OK,
+    ),
     "never ends": ("while True: time.sleep(1)", Outcome.TIME_OUT, "no answer in"),
     "forks away": (
         """if not os.fork():
@@ -221,6 +228,26 @@ def test_counting_is_fenced_too(tmp_path):
     assert record.outcome is CRASHED
     assert "PermissionError" in record.reason
     assert contents(base) == before
+
+
+def test_counts_are_heads_word(tmp_path):
+    """A limit that STRANGERS.md names."""
+    base, case = copied(tmp_path / "base"), job(tmp_path, tmp_path).case
+    code = "from dpbench.measure import python_calls; python_calls._ByPhase._count = lambda *_: None"
+    head = attacking(tmp_path / "head", base, tmp_path, code)
+    honest, lying = run_jobs([CountJob(case=case, folder=str(side)) for side in (base, head)])
+    calls, fewer = (record.counts.phases[Phase.FORWARD].python_calls for record in (honest, lying))
+    assert calls > fewer == 0
+
+
+def test_each_sentence_about_strangers_has_its_test():
+    page = (ROOT / "dpbench/gate/STRANGERS.md").read_text()
+    named = re.findall(r"`(test_\w+)`", page)
+    bullets = [line for line in page.splitlines() if line.startswith("- ")]
+    files = [path for room in ("jobs", "engine") for path in (ROOT / "tests" / room).glob("test_*.py")]
+    defined = "".join(path.read_text() for path in files)
+    assert all("`test_" in bullet for bullet in bullets)
+    assert [name for name in named if f"def {name}(" not in defined] == []
 
 
 @pytest.mark.exhaustive

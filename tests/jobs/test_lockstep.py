@@ -25,6 +25,17 @@ BLOCKS, CORE = 3, max(os.sched_getaffinity(0))
 AUTO = Case(variant="tuned", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
 
 WRONG_GRADIENTS = (GATHERED, "return [2 * each for each in [self.gather(outputs, self.output_device)]][0]")
+STALE = (
+    FORWARD,
+    f"{FORWARD}        weights = list(self.module.parameters())\n"
+    "        self.__dict__.setdefault('old', [weight.detach().clone() for weight in weights])\n"
+    "        [weight.data.copy_(old) for weight, old in zip(weights, self.old)]\n",
+)
+LATER_WRONG = (
+    GATHERED,
+    "self.gathered = getattr(self, 'gathered', 0) + 1\n"
+    "        return self.gather(outputs, self.output_device) * (1 + (self.gathered > 25))",
+)
 KILLED = (FORWARD, f"{FORWARD}        import os, signal\n        os.kill(os.getpid(), signal.SIGSEGV)\n")
 HANGING = (FORWARD, f"{FORWARD}        while True:\n            pass\n")
 RAISING = (FORWARD, f"{FORWARD}        raise ValueError('not today')\n")
@@ -167,6 +178,18 @@ def test_a_failure_names_its_side_and_does_not_affect_the_next_benchmark(base, t
     assert "SIGSEGV" in rounds[2].reason
     assert rounds[3].reason == "ValueError: not today"
     assert rounds[4].reason.startswith("no answer in ")
+
+
+def test_wrong_numbers_of_trained_weights_or_of_late_steps_are_reported(base, tmp_path):
+    """The first steps are right. The wrapper of the check before the first block takes fewer than 25."""
+    stale, late = copied(tmp_path / "stale", *STALE), copied(tmp_path / "late", *LATER_WRONG)
+    many = {"blocks": 10, "block_s": 0.05}
+    rounds = taken(job(base, stale), job(base, late, **many), job(base, base, **many), job(base, late, checked=False))
+    outcomes = [Outcome.WRONG_RESULT, Outcome.WRONG_RESULT, Outcome.OK, Outcome.OK]
+    assert [measured.outcome for measured in rounds] == outcomes
+    for measured in rounds[:2]:
+        assert measured.side is SideName.HEAD
+        assert "away from the plain module" in measured.reason
 
 
 def test_a_failure_in_a_block_is_reported(base, tmp_path):

@@ -8,9 +8,9 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
-from dpbench.measure.fairness import TOLERANCE, error_against_oracle, tolerance_of
+from dpbench.measure.fairness import TOLERANCE, error_against_oracle, error_of_trained, tolerance_of
 from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
-from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch
+from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch, open_session
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
@@ -42,6 +42,45 @@ def stale(base, devices):
     """Use weights that were copied when the variant was made."""
     weights = {name: p.detach().clone() + 0.01 for name, p in base.named_parameters()}
     return lambda x: torch.func.functional_call(base, weights, (x,)) + 0 * sum(p.sum() for p in base.parameters())
+
+
+class _Old(torch.autograd.Function):
+    """The old weight in the forward; its gradient is the new weight's."""
+
+    @staticmethod
+    def forward(ctx, new, old):
+        return old.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+def stale_with_gradients(base, devices):
+    """Keep the weights of the first step for ever, as a cache that is never renewed."""
+    old = {name: p.detach().clone() for name, p in base.named_parameters()}
+
+    def forward(x):
+        weights = {name: _Old.apply(p, old[name]) for name, p in base.named_parameters()}
+        return torch.cat([torch.func.functional_call(base, weights, (chunk,)) for chunk in x.chunk(len(devices))])
+
+    return forward
+
+
+def keeps_the_first_output(base, devices):
+    """Of inference alone."""
+    kept, forward = [], chunk_by_chunk(base, devices)
+
+    def of_inference(x):
+        kept.append(kept[0] if kept else forward(x))
+        return kept[-1]
+
+    return lambda x: forward(x) if torch.is_grad_enabled() else of_inference(x)
+
+
+def wrong_without_gradients(base, devices):
+    forward = chunk_by_chunk(base, devices)
+    return lambda x: forward(x) * (1 if torch.is_grad_enabled() else 1.1)
 
 
 def not_a_number(base, devices):
@@ -80,9 +119,37 @@ def chunked_over_all_inputs(base, devices):
     return forward
 
 
-@pytest.mark.parametrize("wrap", [averaging, stale, not_a_number])
+@pytest.mark.parametrize("wrap", [averaging, stale, stale_with_gradients, wrong_without_gradients, not_a_number])
 def test_another_computation_has_an_error(wrap):
     assert not error(wrap) <= ALLOWED
+
+
+def test_inference_that_keeps_what_it_computed_first_has_an_error():
+    assert not error(keeps_the_first_output, mode=Mode.INFER) <= ALLOWED
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad])
+@pytest.mark.parametrize("rate", [1e-8, 0.01])
+def test_a_scheme_that_keeps_old_weights_has_an_error_at_any_learning_rate(optimizer, rate):
+    usual = resolve("mlp/tiny", Data.RANDOM)
+    workload = replace(usual, optimizer=lambda parameters: optimizer(parameters, lr=rate))
+    assert not error(stale_with_gradients, workload) <= ALLOWED
+    assert error(chunk_by_chunk, workload) <= ALLOWED
+
+
+def test_what_was_timed_is_compared_at_its_end():
+    session = open_session(Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1))
+    session.step()
+    assert error_of_trained(session) <= ALLOWED
+    session.scheme = stale(session.base, session.placement.devices)
+    assert error_of_trained(session) > ALLOWED
+
+
+def test_a_model_with_dropout_is_not_compared_at_its_end():
+    usual = resolve("mlp/tiny", Data.RANDOM)
+    workload = replace(usual, model=lambda: nn.Sequential(usual.model(), nn.Dropout(0.5)))
+    case = Case(variant="single", workload="my:model", batch=8, devices=["cpu"], threads=1)
+    assert error_of_trained(open_session(case, workload=workload)) == 0
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

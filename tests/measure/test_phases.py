@@ -77,7 +77,7 @@ def test_a_slow_loss_shows_in_the_loss():
 
 def test_a_slow_optimizer_shows_in_the_optimiser():
     made = session("single")
-    slow_down(made._optimizer, "step")
+    slow_down(made.optimizer, "step")
     assert seconds(phases_of(made, 1))["optimiser"] >= SLEEP_S
 
 
@@ -96,7 +96,7 @@ def test_a_failing_step_leaves_no_wrapper_behind():
     def fail(*_):
         raise KeyError("boom")
 
-    made._optimizer.step = fail
+    made.optimizer.step = fail
     with pytest.raises(KeyError, match="boom"):
         phases_of(made, 1)
     assert dict(vars(made.scheme)) == before
