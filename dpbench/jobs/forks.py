@@ -134,12 +134,12 @@ class Fork:
         self.receive(0)
 
     def end(self) -> None:
-        """Raises SideError if the side's tear-down fails, as a borrowed test's end may."""
+        """Raises SideError if the side's tear-down fails, as a borrowed test's end may, or its check."""
         with suppress(OSError):  # the side has ended
             self.pipe.shutdown(SHUT_WR)
         wait([self.pipe, self.ended], _TEAR_DOWN_S)
         if message := self._received():
-            self._report(message, 1)
+            self._report(message, 0)
 
     def _ask(self, request: dict[str, object]) -> None:
         with suppress(BrokenPipeError, BlockingIOError):  # the side ended or does not read: no answer comes either

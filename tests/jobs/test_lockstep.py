@@ -33,8 +33,8 @@ STALE = (
 )
 LATER_WRONG = (
     GATHERED,
-    "self.gathered = getattr(self, 'gathered', 0) + 1\n"
-    "        return self.gather(outputs, self.output_device) * (1 + (self.gathered > 25))",
+    "self.gathered = getattr(self, 'gathered', 0) + 1; "
+    "return self.gather(outputs, self.output_device) * (1 + (self.gathered > 25))",
 )
 KILLED = (FORWARD, f"{FORWARD}        import os, signal\n        os.kill(os.getpid(), signal.SIGSEGV)\n")
 HANGING = (FORWARD, f"{FORWARD}        while True:\n            pass\n")
@@ -230,7 +230,7 @@ def test_models_that_do_not_fit_together_run_one_at_a_time(tmp_path):
     with (lone / "dpbench/parallel/__init__.py").open("a") as file:
         file.write(text)
     (measured,) = taken(job(lone, lone))
-    assert (measured.outcome, measured.resident) == (Outcome.OK, False)
+    assert (measured.outcome, measured.resident) == (Outcome.OK, False), measured.reason
     assert {len(times) for times in measured.times_s.values()} == {BLOCKS}
     pids = log.read_text().split()
     assert len(pids) == len(set(pids)) == 1 + 1 + 3 * BLOCKS  # together, to time a step, one for each block
