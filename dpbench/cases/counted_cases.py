@@ -107,8 +107,6 @@ def _why_unsupported(case: Case) -> str | None:
         if _is_simulated(case.devices):
             return f"{case.variant.name} is counted in real processes; allowed: cpu*n"
         return why_rank_unsupported(case)
-    if case.variant.former is not None:
-        return f"the wrapper no longer has {case.variant.former}"
     if case.variant.takes_nccl_route:
         return "route nccl needs CUDA devices, which have no exact counts; allowed: other routes"
     return why_not_accumulated(case)

@@ -77,8 +77,6 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
 
 
 def _why_not_tuned(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:
-    if case.variant.former is not None:
-        return f"the wrapper no longer has {case.variant.former}"
     if case.variant.has_loss_in_replicas and case.mode is Mode.INFER:
         return "it returns losses, and inference has none; mode train is allowed"
     if case.variant.values.get("graphs") and kinds != ["cuda"]:

@@ -20,30 +20,6 @@ from dpbench.cases.names import is_factory, parse_factory, registered
 from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, parse_value, value_text
 from dpbench.text.validated import nearest, one_of
 
-FORMER_NAMES: Mapping[str, str] = {
-    "tuned_no_cache_replicas": "cache_replicas=false",
-    "tuned_no_coalesce": "coalesce=false",
-    "tuned_no_overlap_broadcast": "overlap_broadcast=false",
-    "tuned_no_overlap_reduce": "overlap_reduce=false",
-    "tuned_no_overlap_copies": "overlap_copies=false",
-    "tuned_threads": "dispatch=threads",
-    "tuned_sequence": "dispatch=sequence",
-    "tuned_interleaved": "dispatch=interleaved",
-    "tuned_skip_unchanged": "skip_unchanged=true",
-    "tuned_host_staged": "host_staged=true",
-    "tuned_with_loss": "loss=replicas",
-    "tuned_star": "route=star",
-    "tuned_chain": "route=chain",
-    "tuned_tree": "route=tree",
-    "tuned_host": "route=host",
-    "tuned_nccl": "route=nccl",
-    "tuned_shares_auto": "shares=auto",
-}
-"""Names in older records, sweep files and asv results."""
-
-FORMER_VALUES = frozenset({("route", "tree"), ("route", "host"), ("shares", "auto")})
-"""Parameters of `tuned` that can be read from old records, not measured."""
-
 
 class VariantName(StrEnum):
     """A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`;
@@ -104,7 +80,7 @@ _TEXT = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<parameters>[^\[\]]*)\])?")
 
 
 class VariantId(str):
-    """A variant as text; a former name is replaced, and a registered one becomes its callable.
+    """A variant as text; a registered name becomes its callable.
 
     `arguments` are those of a user's callable. Raise ValueError for an unknown name or parameter, a wrong value, or
     brackets that do not match.
@@ -119,8 +95,6 @@ class VariantId(str):
         if match is None:
             raise ValueError(f"{text!r} has wrong brackets; allowed: one pair after the name, as in {_EXAMPLE}")
         word, inside = match["name"].strip(), match["parameters"] or ""
-        if word in FORMER_NAMES:
-            word, inside = VariantName.TUNED, f"{FORMER_NAMES[word]},{inside}"
         name = _name(word, text)
         given = dict(sorted(_parameters(name, text, inside).items()))
         variant = super().__new__(cls, _text(name, given))
@@ -165,11 +139,6 @@ class VariantId(str):
         return self.values.get("loss") == "replicas"
 
     @property
-    def former(self) -> str | None:
-        """A parameter that the wrapper no longer has, such as ``route=tree``, or None."""
-        return next((f"{key}={value}" for key, value in self.values.items() if (key, value) in FORMER_VALUES), None)
-
-    @property
     def is_per_rank(self) -> bool:
         """Whether each device has its own process; of a user's variant only the child knows."""
         return self.name in PER_RANK
@@ -204,9 +173,6 @@ def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if name is VariantName.TUNED and (key, value) in FORMER_VALUES and key not in given:
-            given[key] = value
-            continue
         if isinstance(name, OwnName) and key.isidentifier() and equals and key not in given:
             given[key] = parse_value(value)
             continue
@@ -231,9 +197,3 @@ def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) ->
     if isinstance(name, OwnName):
         return "is no argument"
     return None if key in name.parameters else f"is no parameter of {name}{nearest(key, name.parameters)}"
-
-
-def present_id(text: str) -> str:
-    """Replace former names in a case's id, such as ``tuned_threads|mlp/small|...``."""
-    variant, bar, rest = text.partition("|")
-    return f"{VariantId(variant)}{bar}{rest}" if variant.partition("[")[0] in FORMER_NAMES else text

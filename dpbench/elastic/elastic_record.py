@@ -1,9 +1,4 @@
-"""Records of `dpbench elastic`: a line of JSON is one training run, with the raw time stamps of its processes.
-
-ELASTIC_SCHEMA history
-    1  first.
-    2  faults leave and join; the number of ranks may change within a run.
-"""
+"""Records of `dpbench elastic`: a line of JSON is one training run, with the raw time stamps of its processes."""
 
 from enum import StrEnum
 from itertools import accumulate
@@ -11,16 +6,15 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
-from dpbench.records.record import Environment, Outcome, RecordLineError
+from dpbench.records.record import Environment, Outcome, RecordLineError, why_other_schema
 from dpbench.records.store import StoreError
 from dpbench.text.files import append_once, reason_of
-from dpbench.text.outside import open_input
+from dpbench.text.outside import one_line, open_input
 from dpbench.text.validated import Count, Items, Moment, Positive, what_is_wrong
 
-ELASTIC_SCHEMA = 2
-_GONE = {"wrapper": "run of the wrapper", "stop": "fault stop"}
-"""What records up to commit ec6af0e may hold."""
+ELASTIC_SCHEMA = 3
 
 
 class FaultKind(StrEnum):
@@ -102,12 +96,6 @@ class EventKind(StrEnum):
     CHECKPOINT_END = "checkpoint_end"
     FAULT = "fault"
     DONE = "done"
-    # Older records have these too.
-    RENDEZVOUS_BEGIN = "rendezvous_begin"
-    RENDEZVOUS_END = "rendezvous_end"
-    PROCESS_BEGAN = "process_began"
-    RESTORE_BEGIN = "restore_begin"
-    CHECKPOINT_BEGIN = "checkpoint_begin"
 
 
 class ElasticEvent(BaseModel):
@@ -124,7 +112,6 @@ class ElasticEvent(BaseModel):
     pid: Count
     agent: Count = 0
     rank: Count | None = None
-    world: Count | None = None  # of older records
     step: Count | None = None
     detail: str | None = None
     loss: float | None = None
@@ -169,15 +156,15 @@ def to_elastic_line(record: ElasticRecord) -> bytes:
 def parse_elastic_line(line: bytes) -> ElasticRecord:
     """Raise RecordLineError."""
     try:
-        record = ElasticRecord.model_validate_json(line)
+        fields = from_json(line)
+    except ValueError as error:
+        raise RecordLineError(one_line(f"is not JSON: {error}")) from error
+    if problem := why_other_schema(fields, ELASTIC_SCHEMA):
+        raise RecordLineError(problem)
+    try:
+        return ElasticRecord.model_validate_json(line)
     except ValidationError as error:
-        values = [problem["input"] for problem in error.errors()]
-        if gone := next((_GONE[value] for value in values if isinstance(value, str) and value in _GONE), None):
-            raise RecordLineError(f"has a {gone}, which dpbench shows up to commit ec6af0e alone") from error
         raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
-    if not 1 <= record.schema_ <= ELASTIC_SCHEMA:
-        raise RecordLineError(f"has schema {record.schema_}; allowed: 1 to {ELASTIC_SCHEMA}")
-    return record
 
 
 def append_elastic(path: Path, record: ElasticRecord) -> None:

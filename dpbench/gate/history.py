@@ -6,9 +6,6 @@
     results/gate/self-test-*.json ──> SelfTest ─────> the gates that called equal code slower
 
 `benchmarks/gate_self_test.py` writes a self-test, with more fields than `SelfTest` reads.
-
-SCHEMA history
-    1  first.
 """
 
 import os
@@ -20,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from dpbench.cases.variants import VariantName, present_id
+from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
 from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
-from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.record import Environment, Outcome, Record, why_other_schema
 from dpbench.records.store import Store, StoreError, holds_elastic_records
 from dpbench.stats.intervals import clopper_pearson
 from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
@@ -60,7 +57,7 @@ class StepTimes(Frozen):
     """
 
     name: str
-    case: Annotated[str, AfterValidator(present_id)]
+    case: str
     base_step_s: Positive
     head_step_s: Positive
     ratio: Positive
@@ -212,11 +209,8 @@ def parse_history_line(place: str, text: bytes) -> HistoryLine:
         fields: Any = from_json(text)
     except ValueError as error:
         raise HistoryFileError(one_line(f"{place} is not JSON: {error}")) from error
-    schema = fields.get("schema") if isinstance(fields, dict) else None
-    if type(schema) is not int or schema < 1:
-        raise HistoryFileError(f"{place} has no schema number; allowed: 1 to {SCHEMA}")
-    if schema > SCHEMA:
-        raise HistoryFileError(f"{place} has schema {schema}, newer than this dpbench knows; allowed: 1 to {SCHEMA}")
+    if problem := why_other_schema(fields, SCHEMA):
+        raise HistoryFileError(f"{place} {problem}")
     try:
         return HistoryLine.model_validate(fields)
     except ValidationError as error:

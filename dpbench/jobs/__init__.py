@@ -26,6 +26,7 @@ For a gate, whose parents are in gate/:
         compile_child.py  compiles a commit's Python files
         lockstep_child.py a round: blocks of steps of base, twin and head alternate
         lockstep_side.py  one side of a round: one commit's step
+        hidden_work.py    what head does outside of its steps' times
         startup.py        times the start of each side
         borrowed.py       a benchmark of asv or pytest in a fork
         forks.py          a side as a fork: both ends of its pipe

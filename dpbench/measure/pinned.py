@@ -5,15 +5,12 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
-_PLACES = ("dpbench.parallel.dispatch", "dpbench.parallel.dispatch.autotune")  # of today, and of older commits
-
 
 def autotuner() -> Any | None:
     """None if this commit has none."""
-    for place in _PLACES:
-        with suppress(ImportError, AttributeError):
-            tuner = import_module(place).Autotuner
-            return tuner if hasattr(tuner, "add") else None
+    with suppress(ImportError, AttributeError):
+        tuner = import_module("dpbench.parallel.dispatch").Autotuner
+        return tuner if hasattr(tuner, "add") else None
     return None
 
 

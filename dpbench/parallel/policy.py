@@ -1,7 +1,6 @@
 """The wrapper's techniques: each has a switch, so that its effect can be measured."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -32,21 +31,6 @@ class Route(StrEnum):
     STAR = "star"
     CHAIN = "chain"
     NCCL = "nccl"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Route | None":
-        """The route for one that only an older version's pickle names."""
-        if value not in _OLD_ROUTES:
-            return None
-        _warn_of_old(f"route {value!r}", "'chain'")
-        return cls.CHAIN
-
-
-_OLD_ROUTES = ("tree", "host")
-
-
-def _warn_of_old(choice: str, present: str) -> None:
-    warnings.warn(f"the loaded policy has {choice}, which is no longer a choice; {present} replaces it", stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -112,13 +96,6 @@ class Policy:
             return (self.dispatch,)
         is_asynchronous = any(device.type != "cpu" for device in devices)
         return Dispatch.SEQUENCE, Dispatch.THREADS, *([Dispatch.INTERLEAVED] if is_asynchronous else [])
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Load a pickle, also one of a version in which `shares` could be "auto"."""
-        if state.get("shares") == "auto":
-            _warn_of_old("shares 'auto'", "None, for equal chunks,")
-            state = {**state, "shares": None}
-        self.__dict__.update(state)
 
     def __post_init__(self) -> None:
         for name in ("bucket_bytes", "first_bucket_bytes"):

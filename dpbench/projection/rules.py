@@ -16,7 +16,7 @@ def check_variant(variant: VariantId) -> None:
     """Raise WrongInputError if a variant has no projection."""
     values = variant.values
     is_known = variant.name in _NAMES and not values
-    if variant.name is VariantName.TUNED and variant.former is None and "accumulate" not in values:
+    if variant.name is VariantName.TUNED and "accumulate" not in values:
         is_known = not values.get("graphs") or bool(values.get("cache_replicas", True))
     if not is_known:
         allowed = ", ".join([*_NAMES, "tuned but for accumulate, and graphs with new replicas"])

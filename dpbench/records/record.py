@@ -1,15 +1,4 @@
-"""Records: what one child measured, as one line of JSON.
-
-SCHEMA history
-    1  first.
-    2  telemetry by device, phases, lags of ranks, allocators' reserved peaks, more of the environment, outcome
-       lost_gpu. An allocator's peak can be a reason. peak_rss_bytes is of all processes of the case; in schema 1 it
-       was of the process that wrote the record.
-    3  a case has steps_per_sample. Earlier records have one step in a sample.
-    4  phases of each rank; with one process per device, the time of collectives is among the phases. A case has
-       machines, and the metrics have each rank's and its link's speed; earlier records are of one machine.
-    5  outcome not_settled. The children of a round are forks of one process.
-"""
+"""Records: what one child measured, as one line of JSON."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -39,7 +28,8 @@ def line_on_lost_gpu(text: str) -> str | None:
 
 
 SCHEMA = 5
-
+READS_OLDER = "329c1a71"
+"""The last commit that reads records of earlier schemas. Nothing was released with them."""
 
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 """A hash: nothing else may reach git's command line from a file."""
@@ -184,23 +174,21 @@ def parse_line(line: bytes) -> Record:
         fields = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise RecordLineError(one_line(f"is not JSON: {error}")) from error
-    schema = fields.get("schema") if isinstance(fields, dict) else None
-    if type(schema) is not int or schema < 1:
-        raise RecordLineError(f"has no schema number; allowed: 1 to {SCHEMA}")
-    if schema > SCHEMA:
-        raise RecordLineError(f"has schema {schema}, newer than this dpbench knows; allowed: 1 to {SCHEMA}")
+    if problem := why_other_schema(fields, SCHEMA):
+        raise RecordLineError(problem)
     if isinstance(fields.get("case"), dict):
         fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
-    if schema == 1:
-        _upgrade(fields)
     try:
         return Record.model_validate(fields)
     except ValidationError as error:
         raise RecordLineError(f"is no record: {what_is_wrong(error)}") from error
 
 
-def _upgrade(fields: dict[str, Any]) -> None:
-    """From schema 1 to 2: an allocator's peak was a bare number."""
-    match fields:
-        case {"metrics": {"peak_device_bytes": dict(peaks)}}:
-            fields["metrics"]["peak_device_bytes"] = {device: {"value": peak} for device, peak in peaks.items()}
+def why_other_schema(fields: object, schema: int) -> str | None:
+    """Why fields of a line are not of this schema; None if they are."""
+    given = fields.get("schema") if isinstance(fields, dict) else None
+    if type(given) is not int or given < 1:
+        return f"has no schema number; allowed: {schema}"
+    if given < schema:
+        return f"has schema {given}, which dpbench of commit {READS_OLDER} reads; allowed: {schema}"
+    return f"has schema {given}, newer than this dpbench knows; allowed: {schema}" if given > schema else None

@@ -14,15 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from dpbench.records.record import READS_OLDER
 from dpbench.text.files import replace_text
 
 FORMAT = "dpbench.events"
 VERSION = 4
-"""Version 1 had no `HostCall`. Version 2 had no `thread`, no `GradientReady` and no facts about the model.
-
-In version 3 only launched operators and copies had a `line`.
-"""
-_READ = (1, 2, 3, VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +212,8 @@ class Recording:
         return recording
 
     def _read_head(self, head: dict[str, Any]) -> None:
-        if head.get("format") != FORMAT or head.get("version") not in _READ:
-            raise ValueError(f"not a {FORMAT} file of version {' or '.join(map(str, _READ))}")
+        if head.get("format") != FORMAT or head.get("version") != VERSION:
+            raise ValueError(f"not a {FORMAT} file of version {VERSION}; commit {READS_OLDER} reads earlier ones")
         self.devices = head["devices"]
         self.streams = {int(stream): device for stream, device in head["streams"].items()}
         if head.get("model") is not None:

@@ -9,13 +9,10 @@ import pytest
 from dpbench.cases.case import Case
 from dpbench.cases.names import registered
 from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_text
-from dpbench.cases.spec import from_options
-from dpbench.cases.supports import why_unsupported
-from dpbench.cases.variants import FORMER_NAMES, SCHEMES, VariantId, VariantName, present_id, split_list
+from dpbench.cases.variants import SCHEMES, VariantId, VariantName, split_list
 from dpbench.cli.list_names import vocabulary_json
 from dpbench.parallel import Policy
 from dpbench.records.record import Record, parse_line, to_line
-from tests.cases.test_plan import machine
 from tests.records.making import ok
 
 
@@ -33,7 +30,6 @@ from tests.records.making import ok
         ("ddp[bucket_cap_mb=1]", "ddp[bucket_cap_mb=1]"),
         ("ddp[bucket_cap_mb=1.0]", "ddp[bucket_cap_mb=1]"),
         ("ddp[bucket_cap_mb=.50]", "ddp[bucket_cap_mb=0.5]"),
-        ("tuned_threads[coalesce=true]", "tuned[coalesce=true,dispatch=threads]"),
         ("mine:wrap", "mine:wrap"),
         (" a.mine:wrap [ loss=replicas, chunks = 4 ]", "a.mine:wrap[chunks=4,loss=replicas]"),
     ],
@@ -105,43 +101,9 @@ def case(variant):
     return Case(variant=variant, workload="mlp/small", batch=64, devices=("cpu", "cpu"), threads=2)
 
 
-def test_ids_have_the_parameters_and_those_of_old_cases_the_present_text():
+def test_ids_have_the_parameters():
     rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
-    assert case("tuned_no_coalesce").id == f"tuned[coalesce=false]{rest}"
     assert case("tuned[bucket_bytes=1KiB]").id == f"tuned[bucket_bytes=1024]{rest}"
-
-
-OLD_NAMES = (
-    *["tuned_no_cache_replicas", "tuned_no_coalesce", "tuned_no_overlap_broadcast", "tuned_no_overlap_reduce"],
-    *["tuned_no_overlap_copies", "tuned_threads", "tuned_sequence", "tuned_interleaved", "tuned_skip_unchanged"],
-    *["tuned_host_staged", "tuned_with_loss", "tuned_star", "tuned_chain", "tuned_tree", "tuned_host", "tuned_nccl"],
-    "tuned_shares_auto",
-)
-
-
-def test_all_old_names_are_mapped():
-    assert tuple(FORMER_NAMES) == OLD_NAMES
-
-
-@pytest.mark.parametrize("name", OLD_NAMES)
-def test_an_old_name_is_read_as_its_parameter_in_specs_records_and_ids(name):
-    present = f"tuned[{FORMER_NAMES[name]}]"
-    assert VariantId(name) == VariantId(present) == present
-    assert from_options({"variants": name}).variants == (present,)
-    old = to_line(ok(case(present), 0)).replace(present.encode(), name.encode())
-    assert name.encode() in old
-    read = parse_line(old)
-    assert isinstance(read, Record)
-    assert read.case == case(present)
-    rest = "|mlp/small|b64|cpu*2|train|float32|random|t2|s0"
-    assert present_id(f"{name}{rest} import") == f"{present}{rest} import"
-    assert present_id(f"{present}{rest}") == f"{present}{rest}"
-
-
-@pytest.mark.parametrize("name", ["tuned_tree", "tuned_host", "tuned_shares_auto"])
-def test_what_the_wrapper_no_longer_has_is_read_but_not_measured(name):
-    why = why_unsupported(case(name), machine())
-    assert why == f"the wrapper no longer has {FORMER_NAMES[name]}"
 
 
 def test_cases_and_records_keep_their_parameters_in_json():

@@ -107,7 +107,7 @@ _PROJECTS = (
 
 
 _EITHER = "allowed: a value, or a reason and no value"
-_NO_SCHEMA = f"has no schema number; allowed: 1 to {SCHEMA}"
+_NO_SCHEMA = f"has no schema number; allowed: {SCHEMA}"
 _FIELDS = (
     *(
         (
@@ -130,7 +130,7 @@ _FIELDS = (
     ),
     (
         {"schema": SCHEMA + 1, "more": 1},
-        f"has schema {SCHEMA + 1}, newer than this dpbench knows; allowed: 1 to {SCHEMA}",
+        f"has schema {SCHEMA + 1}, newer than this dpbench knows; allowed: {SCHEMA}",
     ),
     *(({"schema": schema}, _NO_SCHEMA) for schema in (0, -1, True, "1", 1.0, None)),
     ({"round": -1}, "is no record: round: "),

@@ -154,7 +154,6 @@ _VARIANTS = {
     "ddp[bucket_cap_mb=nan]": _WHOLE_MIB,
     "ddp[bucket_cap_mb=1e9]": _WHOLE_MIB,
     "ddp[bucket_cap_mb=wide]": "bucket_cap_mb='wide' in 'ddp[bucket_cap_mb=wide]' is not allowed",
-    "tuned_threads[dispatch=auto]": "'dispatch' in 'tuned_threads[dispatch=auto]' is given twice; allowed: cache",
     "tuned[route=ring]": "route='ring' in 'tuned[route=ring]' is not allowed; allowed: auto, star, chain, nccl",
     "tuned[shares=equal]": "is no parameter of tuned",
     "tuned[dispatch=auto": "'tuned[dispatch=auto' has wrong brackets; allowed: one pair after the name, as in",

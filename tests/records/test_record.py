@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from dataclasses import asdict
 
 import pytest
@@ -8,16 +9,6 @@ from pydantic import ValidationError
 from dpbench.records.readings import Reading
 from dpbench.records.record import SCHEMA, Record, RecordLineError, parse_line, to_line
 from tests.records.making import METRICS, case, failed, ok, telemetry, thin
-
-# As the first version wrote it.
-SCHEMA_1 = b"""{"schema": 1, "run": "r", "case": {"variant": "tuned", "workload": "mlp/tiny", "batch": 8,
-"devices": ["cuda:0"], "mode": "train", "dtype": "float32", "data": "random", "threads": 1, "seed": 0, "id": "x"},
-"round": 0, "started_at": "2026-01-01T00:00:00.000+00:00", "outcome": "ok", "reason": null, "samples_s": [0.5],
-"environment": {"hostname": "h", "os": "Linux", "python": "3.11.7", "torch": "2.13.0", "cpu_model": "EPYC", "cores": 2,
-"gpus": ["A100"], "driver": "580", "cuda": "13.0", "nccl": "2.27", "dpbench": "0.1.0", "commit": null, "dirty": null},
-"metrics": {"threads_per_lane": 1, "warmup_steps": 11, "stopped_by": "budget", "skew_s": null, "relative_error": 0.0,
-"loss_first": 2.5, "loss_last": 0.9, "peak_rss_bytes": 336707584, "peak_device_bytes": {"cuda:0": 1024}}}
-"""
 
 
 @pytest.mark.parametrize(
@@ -35,20 +26,18 @@ def test_readers_without_dpbench_find_schema_and_case_id() -> None:
     assert (fields["schema"], fields["case"]["id"], fields["round"]) == (SCHEMA, case().id, 2)
 
 
-def test_schema_1_is_read() -> None:
-    record = parse_line(SCHEMA_1)
-    assert record.schema_ == 1
-    assert record.metrics.peak_device_bytes == {"cuda:0": Reading(value=1024)}
-    assert (record.metrics.telemetry, record.metrics.is_throttled) == (None, None)
-    assert (record.environment.gil, record.environment.gpus) == (None, ("A100",))
-    assert parse_line(SCHEMA_1.replace(b'{"cuda:0": 1024}', b"null")).metrics.peak_device_bytes is None
-
-
-def test_a_sample_of_an_earlier_schema_has_one_step() -> None:
-    assert parse_line(SCHEMA_1).case.steps_per_sample == 1
-    fields = ok(case(), 0).to_json()
-    assert fields["case"].pop("steps_per_sample") == 1
-    assert parse_line(json.dumps({**fields, "schema": 2}).encode()).case == case()
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (b"4", "has schema 4, which dpbench of commit 329c1a71 reads; allowed: 5"),
+        (b"6", "has schema 6, newer than this dpbench knows; allowed: 5"),
+        (b"true", "has no schema number; allowed: 5"),
+        (b"0", "has no schema number; allowed: 5"),
+    ],
+)
+def test_a_record_of_another_schema_says_which_dpbench_reads_it(schema: bytes, why: str) -> None:
+    with pytest.raises(RecordLineError, match=re.escape(why)):
+        parse_line(to_line(ok(case(), 0)).replace(b'"schema":5', b'"schema":' + schema))
 
 
 def test_samples_are_stored_as_measured_and_read_as_steps() -> None:

@@ -115,15 +115,6 @@ def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     assert "a torn record of 40 bytes at the end was dropped" in text
 
 
-def test_records_of_an_older_schema_are_shown(tmp_path):
-    line = to_line(lane_records(rounds=1)[0])
-    fields = json.loads(line)
-    fields["schema"] = 2
-    del fields["case"]["steps_per_sample"]
-    (tmp_path / "r.jsonl").write_text(json.dumps(fields) + "\n")
-    assert len(read_inputs([tmp_path / "r.jsonl"]).records) == 1
-
-
 def test_a_missing_file_is_one_line(tmp_path):
     with pytest.raises(StoreError, match=r"none\.jsonl: cannot be read: No such file"):
         read_inputs([tmp_path / "none.jsonl"])
