@@ -127,35 +127,21 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
         chunks: Sequence[Tensor] = tensor.chunk(len(lanes), dim)
     else:
         chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
-    is_shared = tensor.device in map(_DEVICE, lanes[1 : len(chunks)])
-    if is_shared and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0:
-        # A lane may write to its chunk in place. Views share one version counter: after another lane's write autograd
-        # would refuse what a lane has saved. These chunks have the tensor's memory still, and a write to the first one
-        # counts as one to the tensor.
-        if tensor.requires_grad and torch.is_grad_enabled():
-            chunks = _cut_apart(tensor, [chunk.size(dim) for chunk in chunks], dim)
+    device = tensor.device
+    is_transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if is_transformed or device not in map(_DEVICE, lanes[: len(chunks)]):
+        return send_chunks(chunks, lanes)
+    # A lane may write to its chunk in place. Autograd allows that for one view, not for several of one operator, which
+    # share a version counter too: after another lane's write autograd would refuse what a lane has saved. All chunks
+    # have the tensor's memory still, and a write to the first one counts as one to the tensor.
+    first, others = chunks[0].size(dim), chunks[1:]
+    if device in map(_DEVICE, lanes[1 : len(chunks)]):
+        if tensor.requires_grad:
+            sizes = [chunk.size(dim) for chunk in others]
+            others = tensor.narrow(dim, first, sum(sizes)).unsafe_split_with_sizes(sizes, dim)
         else:
-            chunks = [chunks[0], *map(_DATA, chunks[1:])]
-    return send_chunks(chunks, lanes)
-
-
-def _cut_apart(tensor: Tensor, sizes: list[int], dim: int) -> list[Tensor]:
-    """The chunks of a tensor that needs gradients: one view may be written, several of one operator may not."""
-    rest = tensor.narrow(dim, sizes[0], sum(sizes[1:]))
-    return [tensor.narrow(dim, 0, sizes[0]), *Cut.apply(rest, sizes[1:], dim)]
-
-
-class Cut(Function):
-    """Cuts a tensor into chunks that have its memory and are no views for autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
-        ctx.dim = dim
-        return tuple([chunk.data for chunk in tensor.split(sizes, dim)])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return torch.cat(grads, ctx.dim), None, None
+            others = list(map(_DATA, others))
+    return send_chunks([tensor.narrow(dim, 0, first), *others], lanes)
 
 
 def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
