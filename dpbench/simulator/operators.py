@@ -28,9 +28,6 @@ _CPU_INDICES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_in
 _LIKE = ("_like", "new_")
 _GROUPS = 9  # where aten::convolution_backward has the number of groups
 _UNSUPPORTED = {
-    "aten::_thnn_fused_lstm_cell": "the fused LSTM cell of nn.LSTM",
-    "aten::_thnn_fused_gru_cell": "the fused GRU cell of nn.GRU",
-    "aten::resize_": "resizing a tensor",
     "aten::set_": "setting a tensor's storage",
     "aten::_pin_memory": "pinned memory",
 }

@@ -10,7 +10,9 @@ from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.operators import aten
+from dpbench.simulator.rnn_cells import CELLS
 from dpbench.simulator.simulation import the_simulation
+from dpbench.simulator.tensor import SimTensor
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -48,6 +50,19 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     return compute(func, args, kwargs, on_cpu)
 
 
+def _cell(func: Any, args: Any, kwargs: Any) -> Any:
+    return compute(func, args, kwargs, CELLS[func])
+
+
+def _set(func: Any, args: Any, kwargs: Any) -> Any:
+    """``tensor.set_(source)``: the tensor gets the source's memory."""
+    tensor, source = args
+    if not isinstance(source, SimTensor):
+        return compute(func, args, kwargs)
+    tensor.adopt(SimTensor(source.raw.detach(), source.device, source.storages, made_on=source.made_on))
+    return tensor
+
+
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
     """Torch recognises zeros without memory by a dispatch key, which CPU tensors lack."""
     return compute(func, args, kwargs, torch.zeros)
@@ -57,6 +72,8 @@ _SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
     aten.record_stream.default: _record_stream,
     aten.native_dropout.default: _dropout,
     aten._efficientzerotensor.default: _zeros,
+    aten.set_.source_Tensor: _set,
+    **dict.fromkeys(CELLS, _cell),
     aten._to_copy.default: copies.to_copy,
     aten.copy_.default: copies.copy_,
     aten._foreach_copy_.default: copies.foreach_copy_,
