@@ -37,6 +37,7 @@ from dpbench.measure.borrowed.lent import PEAK_UNIT
 from dpbench.records.count_record import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob, ScriptRecord
+from dpbench.text.outside import by_reason
 
 _CONFIRMATIONS = 2
 _LEAST_PEAK_BYTES = 1 << 20
@@ -115,7 +116,7 @@ def compare_counters(
     return Counters(
         changes=tuple(changed),
         cases=len(cases) - len(uncounted),
-        notes=(*(f"{name}: not counted: {record.reason}" for name, record in uncounted.items()), *noise),
+        notes=(*by_reason((name, f"not counted: {record.reason}") for name, record in uncounted.items()), *noise),
         uncounted=len(uncounted),
         gap="; ".join(filter(None, [gap_of(list(cases.values()), list(uncounted.values())), *gaps])) or None,
         by_name=cases,

@@ -16,6 +16,7 @@ from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flop
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation, user_line
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
+from dpbench.simulator.unsupported import UnsupportedError
 
 OnCpu = Callable[..., Any]
 
@@ -85,7 +86,7 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
-        raise NotImplementedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
+        raise UnsupportedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:

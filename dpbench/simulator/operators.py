@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from dpbench.simulator.unsupported import UnsupportedError
+
 aten = torch.ops.aten
 
 _OVERWRITES = tuple(
@@ -56,10 +58,10 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Raise NotImplementedError if it is not supported."""
+    """Raise UnsupportedError."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
-        raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
+        raise UnsupportedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
     arguments = list(enumerate(schema.arguments))
     written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
     names = {a.name for _, a in arguments}

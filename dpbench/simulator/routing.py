@@ -12,7 +12,7 @@ from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.operators import aten
 from dpbench.simulator.rnn_cells import CELLS
 from dpbench.simulator.simulation import the_simulation
-from dpbench.simulator.tensor import SimTensor
+from dpbench.simulator.unsupported import UnsupportedError, result_instead
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -20,6 +20,8 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
+    except UnsupportedError as error:
+        return result_instead(error, args)
     except BaseException as error:
         if isinstance(error, RaceError):
             the_simulation().settle()
@@ -54,15 +56,6 @@ def _cell(func: Any, args: Any, kwargs: Any) -> Any:
     return compute(func, args, kwargs, CELLS[func])
 
 
-def _set(func: Any, args: Any, kwargs: Any) -> Any:
-    """``tensor.set_(source)``: the tensor gets the source's memory."""
-    tensor, source = args
-    if not isinstance(source, SimTensor):
-        return compute(func, args, kwargs)
-    tensor.adopt(SimTensor(source.raw.detach(), source.device, source.storages, made_on=source.made_on))
-    return tensor
-
-
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
     """Torch recognises zeros without memory by a dispatch key, which CPU tensors lack."""
     return compute(func, args, kwargs, torch.zeros)
@@ -72,7 +65,6 @@ _SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
     aten.record_stream.default: _record_stream,
     aten.native_dropout.default: _dropout,
     aten._efficientzerotensor.default: _zeros,
-    aten.set_.source_Tensor: _set,
     **dict.fromkeys(CELLS, _cell),
     aten._to_copy.default: copies.to_copy,
     aten.copy_.default: copies.copy_,

@@ -11,6 +11,7 @@ from dpbench.simulator.current import GradientHandoff
 from dpbench.simulator.memory.allocator import MemoryBlock
 from dpbench.simulator.memory.regions import Region, region
 from dpbench.simulator.memory.storages import SimStorage
+from dpbench.simulator.unsupported import UnsupportedError
 
 Bits = tuple[bool, bool]
 """Whether a tensor is lazily conjugated, and whether it is lazily negated."""
@@ -180,7 +181,7 @@ def parts(raw: Tensor) -> tuple[Tensor, ...]:
         return (raw,)
     if raw.layout == torch.sparse_coo:
         return raw._indices(), raw._values()
-    raise NotImplementedError(
+    raise UnsupportedError(
         f"the simulator does not support tensors of layout {raw.layout}; strided and sparse_coo are allowed"
     )
 
