@@ -24,6 +24,7 @@ def test_a_tensor_that_grows_moves_with_its_values_and_its_views():
     assert [type(event).__name__ for event in events.events] == ["Allocate", "Operator", "Free"]
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize(
     "grow", [lambda x: torch.add(torch.ones(300, device="sim:0"), 1, out=x), lambda x: x.resize_(300)]
 )
