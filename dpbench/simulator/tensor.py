@@ -143,7 +143,9 @@ class _KeepsSubclass(SimTensor):
     """The first base is the class in the user's program, and operators return it, as torch's do."""
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kinds = [kind.__bases__[0] if issubclass(kind, _KeepsSubclass) else kind for kind in types]
         return Tensor.__torch_function__.__func__(cls.__bases__[0], func, kinds, args, kwargs)  # type: ignore[attr-defined]
 
