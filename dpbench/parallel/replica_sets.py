@@ -37,7 +37,7 @@ class ReplicaSet:
         self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
         self.check_sizes = self._broadcast.check_sizes
-        self.given = tree.tensors
+        self.given: list[Tensor] = []
         """Lane 1's tensors, until its forward has run."""
         self.last_forward = 0
         self._graphs: Graphs | None = None
@@ -94,13 +94,13 @@ class ReplicaSet:
     ) -> list[nn.Module]:
         self.empty()  # weights of the last forward would keep their memory from being used again
         deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
-        self.given = deliveries[1].tensors if len(deliveries) > 1 else self.tree.tensors
+        self.given = deliveries[1].tensors if len(deliveries) > 1 else []
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
         """The set must be idle."""
-        self.given = self.tree.tensors
+        self.given.clear()
         for shells in self._shells:
             shells.empty()
 

@@ -36,7 +36,7 @@ class ReplicaPool:
         self.sets = ReplicaSets(self.devices[0], policy, Dispatch.INTERLEAVED in policy.ways(self.devices))
         self._policy = policy
         self._accumulation = accumulation
-        self._unsettled = threading.local()  # the lanes and the set of the thread's last forward
+        self._unsettled = threading.local()  # what the thread's last forward sent
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self.graph_report = GraphReport()
 
@@ -45,9 +45,11 @@ class ReplicaPool:
         lanes, reduce_lanes = self._lanes(count)
         accumulation = self._accumulation
         part = accumulation.outside if accumulation.is_new else accumulation.begin_forward(self.streams.has_links)
-        self._unsettled.lanes, self._unsettled.chosen = lanes, chosen
+        self._unsettled.lanes = lanes
         try:
-            return chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
+            replicas = chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
+            self._unsettled.sent = chosen.given, chosen.tree.counts, chosen.check_sizes
+            return replicas
         finally:
             del claim
 
@@ -90,11 +92,10 @@ class ReplicaPool:
         self._unsettled.lanes = []
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
-        chosen, self._unsettled.chosen = getattr(self._unsettled, "chosen", None), None
-        if chosen is not None:
-            given, chosen.given = chosen.given, chosen.tree.tensors
-            if list(map(Tensor.numel, given)) != chosen.tree.counts:  # without a Python call in most forwards
-                chosen.check_sizes(given)
+        given, counts, check_sizes = getattr(self._unsettled, "sent", ((), (), None))
+        self._unsettled.sent = (), (), None
+        if given and list(map(Tensor.numel, given)) != counts:  # without a Python call in most forwards
+            check_sizes(given)
 
     def recover(self) -> None:
         """After an interrupt a set may be half filled, or its memory in use by streams that it has not noted."""

@@ -489,8 +489,8 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
         if len({len(output) for output in outputs}) > 1:
             raise ValueError(
                 f"the replicas gave {', '.join([str(len(output)) for output in outputs])} values in a "
-                f"{type(first).__name__}; cannot gather lists that have an entry for each item, as detection models "
-                "give. Return padded tensors"
+                f"{type(first).__name__}, which zip() cannot pair. Lists with an entry for each item, as of detection "
+                "models, are not gathered; return padded tensors"
             )
         make: Callable[[list[Any]], Any] = getattr(first, "_make", type(first))  # a named tuple has _make
         return make([_gather(list(members), target, dim) for members in zip(*outputs, strict=True)])

@@ -207,7 +207,7 @@ def test_an_object_beside_a_batch_is_shared_unless_it_has_as_many_rows(name):
 def test_lists_of_detections_are_refused_with_a_reason():
     """Detection models of torchvision give a dict for each image."""
     wrapper = DataParallel(Call(lambda self, x: [{"boxes": torch.ones(2, 4)} for _ in x]), LANES)
-    with pytest.raises(ValueError, match=r"gave 2, 2, 2, 1 values in a list; .* Return padded tensors"):
+    with pytest.raises(ValueError, match=r"gave 2, 2, 2, 1 values in a list, .* return padded tensors"):
         wrapper(torch.randn(7, 3))
 
 
