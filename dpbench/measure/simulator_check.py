@@ -4,8 +4,6 @@
 """
 
 import gc
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -41,7 +39,7 @@ def fault() -> str | None:
             first, second = _counts(session), _counts(session)
             if first != second or not first.phases[Phase.FORWARD].flops:
                 return f"{variant} on {workload}: the counts of two steps differ, or are 0"
-        return next((f"a race is not found: {name}" for name, race in _RACES.items() if not _races(race)), None)
+        return next((f"a race is not found: {name}" for name, reuses in _RACES.items() if not _races(reuses)), None)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return f"{type(error).__name__}: {lines[-1 if 'Traceback' in str(error) else 0]}"
@@ -67,30 +65,23 @@ def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-6, atol=1e-9)
 
 
-def _races(access: Callable[[Any], None]) -> bool:
+def _races(reuses_memory: bool) -> bool:
+    """Read a tensor on a side stream too early, or free it too early."""
+    sim = torch.get_device_module("sim")
+    side, x = sim.Stream(0), torch.zeros(100, device=_DEVICES[0])
+    if reuses_memory:
+        side.wait_stream(sim.current_stream(0))
     try:
-        access(torch.get_device_module("sim").Stream(0))
+        with sim.stream(side):
+            x.sum()
+        del x
+        torch.zeros(100, device=_DEVICES[0])
     except RaceError:
         return True
     return False
 
 
-def _read_unfinished(side: Any) -> None:
-    x = torch.zeros(100, device=_DEVICES[0])
-    with torch.get_device_module("sim").stream(side):
-        x.sum()
-
-
-def _reuse_memory(side: Any) -> None:
-    x = torch.zeros(100, device=_DEVICES[0])
-    side.wait_stream(torch.get_device_module("sim").current_stream(0))
-    with torch.get_device_module("sim").stream(side):
-        x.sum()
-    del x
-    torch.zeros(100, device=_DEVICES[0])
-
-
-_RACES = {"a read of another stream's write": _read_unfinished, "memory that another stream reads": _reuse_memory}
+_RACES = {"a read of another stream's write": False, "memory that another stream reads": True}
 
 if __name__ == "__main__":
     print(fault() or "")  # noqa: T201

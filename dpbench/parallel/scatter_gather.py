@@ -10,6 +10,7 @@ go to the largest remainders::
 
 import copy
 import dataclasses
+import gc
 import math
 import warnings
 from collections import UserList, deque
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
-from itertools import cycle, islice
+from itertools import cycle
 from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
@@ -218,15 +219,10 @@ def _arrays_in(value: Any) -> Iterator[Any]:
         if id(value) in seen or isinstance(value, _WITHOUT_BATCH):
             continue
         seen[id(value)] = value
-        if isinstance(value, Tensor) or (hasattr(type(value), "__array__") and hasattr(value, "shape")):
-            if getattr(getattr(value, "dtype", None), "kind", "f") in _NUMBERS:
-                yield value
-        elif isinstance(value, Mapping):
-            ahead += islice(value.values(), MOST_VALUES)
-        elif isinstance(value, tuple | list | Set | UserList | deque):
-            ahead += islice(value, MOST_VALUES)
-        else:
-            ahead.append(object.__getstate__(value))  # the attributes, those in slots too
+        if not isinstance(value, Tensor) and not (hasattr(type(value), "__array__") and hasattr(value, "shape")):
+            ahead += gc.get_referents(value)[:MOST_VALUES]  # attributes, those in slots too, or members
+        elif getattr(getattr(value, "dtype", None), "kind", "f") in _NUMBERS:
+            yield value
 
 
 def _row_count(value: Any, dim: int) -> int:
