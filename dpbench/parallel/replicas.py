@@ -92,10 +92,11 @@ class ReplicaPool:
         self._unsettled.lanes = []
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
-        given, counts, check_sizes = getattr(self._unsettled, "sent", ((), (), None))
-        self._unsettled.sent = (), (), None
-        if given and list(map(Tensor.numel, given)) != counts:  # without a Python call in most forwards
-            check_sizes(given)
+        sent, self._unsettled.sent = getattr(self._unsettled, "sent", None), None
+        if sent is not None:
+            given, counts, check_sizes = sent
+            if given and list(map(Tensor.numel, given)) != counts:  # without a Python call in most forwards
+                check_sizes(given)
 
     def recover(self) -> None:
         """After an interrupt a set may be half filled, or its memory in use by streams that it has not noted."""
