@@ -93,9 +93,10 @@ class CountJobs(Frozen):
 
 
 class CountRecords(Frozen):
-    """Records in the order of the jobs."""
+    """Records in the order of the jobs. `note` is a line for the user."""
 
     records: tuple[CountRecord, ...]
+    note: str | None = None
 
 
 class TraceJob(Frozen):

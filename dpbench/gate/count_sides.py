@@ -37,6 +37,7 @@ from dpbench.measure.borrowed.lent import PEAK_UNIT
 from dpbench.records.count_record import ABSENT, CountRecord, diff
 from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob, ScriptRecord
+from dpbench.text.outside import by_reason
 
 _CONFIRMATIONS = 2
 _LEAST_PEAK_BYTES = 1 << 20
@@ -112,12 +113,16 @@ def compare_counters(
     changed = [*(change for change in changed if change.benchmark not in lent), *kept]
     if any(map(_is_slower_choice, changed)) and not _chooses_slower(cases, sides):
         changed = [change for change in changed if not _is_slower_choice(change)]
+    gap = gap_of(list(cases.values()), list(uncounted.values()))
+    unexplained = [
+        (name, record) for name, record in uncounted.items() if gap is None or not _is_simulated(record.case)
+    ]
     return Counters(
         changes=tuple(changed),
         cases=len(cases) - len(uncounted),
-        notes=(*(f"{name}: not counted: {record.reason}" for name, record in uncounted.items()), *noise),
+        notes=(*by_reason((name, f"not counted: {record.reason}") for name, record in unexplained), *noise),
         uncounted=len(uncounted),
-        gap="; ".join(filter(None, [gap_of(list(cases.values()), list(uncounted.values())), *gaps])) or None,
+        gap="; ".join(filter(None, [gap, *gaps])) or None,
         by_name=cases,
         blames=find_blames(changed, _jobs_by_benchmark(cases), sides),
     )

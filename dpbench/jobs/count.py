@@ -1,7 +1,9 @@
 """Count cases, or what the ranks of scripts send each other, in a child process."""
 
 import os
+import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from dpbench.cases.case import Case
@@ -53,7 +55,16 @@ def run_jobs(
     request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     attempts = sum(1 if job.numbers else 2 for job in jobs)
     end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
-    return answer_of(end, CountRecords, "counting failed").records
+    answer = answer_of(end, CountRecords, "counting failed")
+    _note(answer.note)
+    return answer.records
+
+
+@cache
+def _note(line: str | None) -> None:
+    """Say it once in a process, however often it counts."""
+    if line is not None:
+        sys.stderr.write(f"dpbench: {line}\n")
 
 
 def count_scripts(

@@ -4,7 +4,6 @@ $XDG_CACHE_HOME/dpbench/steps/<key>.json
 """
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from dpbench.projection.step_counts import AffineCounts, StepCounts, count_step,
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording
-from dpbench.text.files import replace_text
+from dpbench.text.files import cache_folder, replace_text
 
 ITEMS_PER_LANE = (2, 3)
 CHECKED_ITEMS = (*ITEMS_PER_LANE, 4)
@@ -53,7 +52,8 @@ def count_steps(
     """
     counted = {step: _counted_as(*step) for step in steps}
     paths = {
-        own: (folder or cache_folder()) / f"{step_key(workload, *own)}.json" for own in dict.fromkeys(counted.values())
+        own: (folder or cache_folder() / "steps") / f"{step_key(workload, *own)}.json"
+        for own in dict.fromkeys(counted.values())
     }
     counts_of = dict[Step, AffineCounts]()
     for own, path in paths.items():
@@ -68,13 +68,6 @@ def count_steps(
                 paths[own].parent.mkdir(parents=True, exist_ok=True)
                 replace_text(paths[own], counts.text())
     return {step: counts_of[own] for step, own in counted.items()}
-
-
-def cache_folder() -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not root.is_absolute():
-        root = Path(os.path.expanduser("~"), ".cache")
-    return root / "dpbench" / "steps"
 
 
 def step_key(workload: str, variant: str, lanes: int) -> str:

@@ -19,6 +19,7 @@ simulated_counts.py       a recording of simulated devices
 python_calls.py           Python calls and lines
 counted/                  what else a gate counts
 
+simulator_check.py    does the simulator work with this torch?
 pinned.py             the default dispatch, with a given choice
 profiled_step.py      a step under torch.profiler
 benchmarked.py        a user's step under pytest-benchmark

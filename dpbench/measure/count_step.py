@@ -32,6 +32,7 @@ from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import log_gradient
+from dpbench.simulator.unsupported import together
 
 _STEPS_BEFORE, _MOST_TRIALS = 2, 50
 
@@ -73,14 +74,15 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
         for number in range(_MOST_TRIALS):
             if number >= _STEPS_BEFORE and not (extras.way and session.trials_left()):
                 break
-            session.step()
+            with together() if number == 0 else nullcontext():
+                session.step()
             gc.collect()
     if session.variant.per_rank:
         return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
         counted = _count_calls(session, extras, threads, start)
     else:
-        counts, recorded = _count_simulated(session, extras.gradients)
+        counts, recorded = count_simulated(session, extras.gradients)
         counted = Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
     return counted._replace(counts=_with_host_work(session, counted)) if extras.thorough else counted
 
@@ -151,7 +153,7 @@ def _with_host_work(session: Session, counted: Counted) -> Counts:
     return counts.model_copy(update={"phases": phases})
 
 
-def _count_simulated(session: Session, gradients: bool) -> tuple[Counts, Recording]:
+def count_simulated(session: Session, gradients: bool = False) -> tuple[Counts, Recording]:
     sim = torch.get_device_module("sim")
     devices = sorted({device.index for device in session.placement.devices})
     peaks: list[dict[str, int]] = []

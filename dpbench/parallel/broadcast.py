@@ -17,8 +17,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from dpbench.parallel.accumulate import Part
 from dpbench.parallel.buckets import Bucket, StagingBuffer
 from dpbench.parallel.gradient_nodes import FIRST, Mailbox, connect, connect_links, sum_token
-from dpbench.parallel.lanes import Lane, wait_stream
-from dpbench.parallel.layout import Item, Shape, byte_count_of, fits_flat, plan_buckets, put
+from dpbench.parallel.lanes import Lane, use_stream, wait_stream
+from dpbench.parallel.layout import Item, Shape, byte_count_of, fits_flat, plan_buckets, put, with_memory_each
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, check_not_transformed
 from dpbench.parallel.policy import Policy
 from dpbench.parallel.routes import downwards
@@ -27,6 +27,8 @@ from dpbench.parallel.transfer import copy_to
 
 STAGING_BUFFERS = 2
 """One bucket is packed while the previous one is sent."""
+LARGE_BYTES = 256 * 1024
+"""A resizable buffer of this size is sent alone, so that it need not be copied out of its flat."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,13 @@ class Delivery:
             arrival.wait()
         self.arrivals.clear()
 
+    def take_out(self, indices: Sequence[int], lane: Lane) -> None:
+        """Copy these tensors out of their flat, on the compute stream."""
+        with use_stream(lane.device, lane.compute):
+            if (arrival := self.arrivals.get(indices[0])) is not None:
+                arrival.wait()
+            put(with_memory_each([self.tensors[i] for i in indices]), self.tensors, indices)
+
 
 Sum = tuple[list[int], Mailbox, Tensor]
 """A bucket's tensors that need gradients, their mailbox, and their SumNode's token."""
@@ -48,9 +57,10 @@ Sum = tuple[list[int], Mailbox, Tensor]
 class Broadcaster:
     def __init__(self, tree: ModuleTree, policy: Policy) -> None:
         self._policy = policy
-        self._tensors = tensors = tree.tensors
+        self._tree, self._tensors = tree, tree.tensors
+        tensors = tree.tensors
         planned = plan_buckets(
-            [_item(tensor, i in tree.buffer_indices, policy) for i, tensor in enumerate(tensors)],
+            [_item(i, tree, policy) for i in range(len(tensors))],
             policy.bucket_bytes,
             policy.first_bucket_bytes,
         )
@@ -67,6 +77,8 @@ class Broadcaster:
         self._trained = [(wanted, shapes) for wanted, shapes in trained if wanted]
         total = sum(byte_count_of(tensor) for tensor in tensors)
         self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
+        resizable = [[i for i in indices if i in tree.resizable_indices] for indices in flat if len(indices) > 1]
+        self._resizable = [indices for indices in resizable if indices]
         self._always_sent = tree.buffer_indices  # a training batch norm writes its buffers without raising a version
         self._frozen = [i for i, tensor in enumerate(tensors) if not (tensor.requires_grad or i in tree.buffer_indices)]
 
@@ -134,6 +146,19 @@ class Broadcaster:
             sums.append((wanted, mailbox, token))
         return sums
 
+    def check_sizes(self, tensors: Sequence[Tensor]) -> None:
+        """Raise RuntimeError if one of lane 1's tensors has grown within its flat."""
+        before, now = self._tree.counts, list(map(Tensor.numel, tensors))
+        for bucket in self._buckets:
+            flat = bucket.copy_on(1).flat
+            memory = range(flat.data_ptr(), flat.data_ptr() + flat.nbytes)
+            for i in bucket.indices if len(bucket.indices) > 1 else ():
+                if now[i] > before[i] and tensors[i].data_ptr() in memory:
+                    raise RuntimeError(
+                        f"the forward has resized a parameter from {before[i]} items to {now[i]}, over the "
+                        "parameters behind it on this lane; make it a buffer, or use Policy(coalesce=False)"
+                    )
+
     def addresses(self) -> list[int]:
         return [
             *map(Tensor.data_ptr, self._tensors),
@@ -175,6 +200,9 @@ class Broadcaster:
             self._send(bucket, lanes, order, deliveries, watch)
         for i in self._unbucketed:
             _send_unbucketed(i, self._tensors[i], lanes, deliveries[1:])
+        for indices in self._resizable:
+            for lane, delivery in zip(lanes[1:], deliveries[1:], strict=False):
+                delivery.take_out(indices, lane)
         if not self._has_overlap:
             for delivery in deliveries:
                 delivery.await_all()
@@ -210,10 +238,13 @@ def _send_unbucketed(i: int, source: Tensor, lanes: Sequence[Lane], deliveries: 
         delivery.tensors[i] = copy_to(detached, lane.device, lane.is_staged)
 
 
-def _item(tensor: Tensor, is_buffer: bool, policy: Policy) -> Item:
-    if not policy.coalesce or not fits_flat(tensor):
-        return Item(None, byte_count_of(tensor))
-    # Buffers have buckets of their own, as in stock: a buffer that a forward resizes, as observers do, grows over the
-    # memory behind it. Under `skip_unchanged` trained parameters are apart from frozen ones, which can be skipped.
-    kind = (is_buffer, policy.skip_unchanged and tensor.requires_grad)
-    return Item((tensor.dtype, kind), byte_count_of(tensor))
+def _item(index: int, tree: ModuleTree, policy: Policy) -> Item:
+    tensor = tree.tensors[index]
+    byte_count = byte_count_of(tensor)
+    is_alone = index in tree.resizable_indices and byte_count >= LARGE_BYTES
+    if is_alone or not policy.coalesce or not fits_flat(tensor):
+        return Item(None, byte_count)
+    # Buffers have buckets of their own, as in stock: they are sent in every forward. Under `skip_unchanged` trained
+    # parameters are apart from frozen ones, which can be skipped.
+    kind = (index in tree.buffer_indices, policy.skip_unchanged and tensor.requires_grad)
+    return Item((tensor.dtype, kind), byte_count)

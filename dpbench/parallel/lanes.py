@@ -137,7 +137,9 @@ def record_stream(tensor: Tensor, stream: Stream) -> None:
         tensor = torch._C._functorch.get_unwrapped(tensor)
     is_sparse = tensor.layout is torch.sparse_coo  # CUDA has no record_stream for sparse tensors
     for part in (tensor._indices(), tensor._values()) if is_sparse else (tensor,):
-        part.record_stream(stream)
+        # With lazy conjugation or negation the operator would get a copy.
+        conjugated = part.conj() if part.is_conj() else part
+        (conjugated._neg_view() if conjugated.is_neg() else conjugated).record_stream(stream)
 
 
 def wait_event(waiting: Stream, event: Any) -> None:

@@ -102,6 +102,13 @@ def _starts_and_end(shapes: Sequence[Shape], dtype: torch.dtype) -> list[int]:
     return [*starts, end]
 
 
+def with_memory_each(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copies, each in a storage of its own: a tensor that grows in place writes over what is behind it in a flat."""
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return copies
+
+
 def byte_count_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 

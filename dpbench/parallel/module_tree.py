@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.fx import GraphModule
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -49,6 +50,8 @@ class Node:
     is_compiled: bool
 
 
+_NORM_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+"""All other buffers are resizable: a forward may give them more items in place, as torch's observers do."""
 _PLAIN_WAYS = (nn.Module._replicate_for_data_parallel, GraphModule._replicate_for_data_parallel)
 """Replications that a shell replaces. A graph module's would compile its graph again and leave cycles."""
 
@@ -81,7 +84,14 @@ class ModuleTree:
         ]
         self.modules = modules
         self.buffer_indices = {i for node in self.nodes for _, i in node.buffers if i is not None}
+        self.resizable_indices = {
+            i
+            for node in self.nodes
+            for name, i in node.buffers
+            if i is not None and not (isinstance(node.module, _NormBase) and name in _NORM_BUFFERS)
+        }
         self.is_lazy = any(is_lazy(tensor) for tensor in self.tensors)
+        self.counts = [] if self.is_lazy else list(map(Tensor.numel, self.tensors))
         self._kinds = list(map(type, modules))
         self._tables = _tables(modules)
         self._plain_tables = [table for table in self._tables if isinstance(table, dict)]

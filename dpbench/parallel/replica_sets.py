@@ -36,6 +36,9 @@ class ReplicaSet:
         self._broadcast = Broadcaster(tree, policy)
         self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
+        self.check_sizes = self._broadcast.check_sizes
+        self.given: list[Tensor] = []
+        """Lane 1's tensors, until its forward has run."""
         self.last_forward = 0
         self._graphs: Graphs | None = None
         self._checks_graphs = policy.check_graphs
@@ -91,11 +94,13 @@ class ReplicaSet:
     ) -> list[nn.Module]:
         self.empty()  # weights of the last forward would keep their memory from being used again
         deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
+        self.given = deliveries[1].tensors if len(deliveries) > 1 else []
         states = states_of(self.tree)
         return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
 
     def empty(self) -> None:
         """The set must be idle."""
+        self.given.clear()
         for shells in self._shells:
             shells.empty()
 

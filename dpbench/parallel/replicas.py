@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dpbench.parallel.accumulate import Accumulation
 from dpbench.parallel.devices import DeviceLike, resolve_device
@@ -36,7 +36,7 @@ class ReplicaPool:
         self.sets = ReplicaSets(self.devices[0], policy, Dispatch.INTERLEAVED in policy.ways(self.devices))
         self._policy = policy
         self._accumulation = accumulation
-        self._unsettled = threading.local()  # `lanes` are those that the thread's last forward sent weights to
+        self._unsettled = threading.local()  # what the thread's last forward sent
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self.graph_report = GraphReport()
 
@@ -47,7 +47,9 @@ class ReplicaPool:
         part = accumulation.outside if accumulation.is_new else accumulation.begin_forward(self.streams.has_links)
         self._unsettled.lanes = lanes
         try:
-            return chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
+            replicas = chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
+            self._unsettled.sent = chosen.given, chosen.tree.counts, chosen.check_sizes
+            return replicas
         finally:
             del claim
 
@@ -82,11 +84,19 @@ class ReplicaPool:
         )
 
     def settle(self) -> None:
-        """Make the base's compute stream wait until the side streams have read the weights."""
+        """Make the base's compute stream wait until the side streams have read the weights.
+
+        Raise RuntimeError if the forward has resized a parameter over others.
+        """
         lanes = getattr(self._unsettled, "lanes", [])
         self._unsettled.lanes = []
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
+        sent, self._unsettled.sent = getattr(self._unsettled, "sent", None), None
+        if sent is not None:
+            given, counts, check_sizes = sent
+            if given and list(map(Tensor.numel, given)) != counts:  # without a Python call in most forwards
+                check_sizes(given)
 
     def recover(self) -> None:
         """After an interrupt a set may be half filled, or its memory in use by streams that it has not noted."""

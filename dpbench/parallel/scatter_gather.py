@@ -10,6 +10,7 @@ go to the largest remainders::
 
 import copy
 import dataclasses
+import gc
 import math
 import warnings
 from collections import UserList, deque
@@ -19,10 +20,11 @@ from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import cycle
 from operator import attrgetter
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function, forward_ad
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves
@@ -36,6 +38,11 @@ Chunks = list[Any]
 Cutter = Callable[[Tensor], Sequence[Tensor]]
 _DEVICE, _DATA = attrgetter("device"), attrgetter("data")
 _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
+_WITHOUT_BATCH = (int, float, str, bytes, type(None), type, ModuleType, FunctionType, nn.Module, nn.Parameter)
+_NUMBERS = "biufc"
+"""The kinds of NumPy's types that are numbers."""
+MOST_VALUES = 1000
+"""An object may lead to a whole data set, and is looked through in every forward."""
 
 
 def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy: Policy = DEFAULT_POLICY) -> Any:
@@ -49,14 +56,14 @@ def scatter(inputs: Any, target_gpus: Sequence[DeviceLike], dim: int = 0, policy
     its device has the tensor's memory.
 
     Raises TypeError for a PackedSequence, and ValueError for a named tuple whose tensors have different sizes along
-    `dim`. Raises TypeError too if devices are repeated and a data class or another collection holds a batch.
+    `dim`. Raises TypeError too if devices are repeated and an object or array holds a batch that is not cut.
     """
     all_lanes = _plain_lanes(target_gpus, policy)
     shares = shares_of_lanes(policy.shares, len(all_lanes))
     lanes = _used(all_lanes, shares)
     if isinstance(inputs, Tensor):
         return tuple(cut_tensor(inputs, lanes, dim, shares))
-    _check_cuttable(inputs, lanes, dim)
+    _check_cuttable([inputs], lanes, dim)
     chunks = _walk(inputs, lambda tensor: cut_tensor(tensor, lanes, dim, shares))
     return _copies(inputs, len(lanes)) if chunks is None else chunks
 
@@ -92,7 +99,8 @@ def scatter_to(
 
     for value in (*inputs, *kwargs.values()):
         if not isinstance(value, _CUT_OR_SHARED):
-            _check_cuttable(value, lanes, dim)
+            _check_cuttable([*inputs, *kwargs.values()], lanes, dim)
+            break
     input_chunks, kwarg_chunks = _walk(inputs, cut), _walk(kwargs, cut)
     if input_chunks is None and kwarg_chunks is None:
         count = len(lanes) if inputs or kwargs else 0
@@ -127,48 +135,39 @@ def cut_tensor(tensor: Tensor, lanes: Sequence[Lane], dim: int, shares: Shares |
         chunks: Sequence[Tensor] = tensor.chunk(len(lanes), dim)
     else:
         chunks = tensor.split(chunk_sizes(tensor.size(dim), len(lanes), shares), dim)
-    is_shared = tensor.device in map(_DEVICE, lanes[1 : len(chunks)])
-    if is_shared and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0:
-        # A lane may write to its chunk in place. Views share one version counter: after another lane's write autograd
-        # would refuse what a lane has saved. These chunks have the tensor's memory still, and a write to the first one
-        # counts as one to the tensor.
-        if tensor.requires_grad and torch.is_grad_enabled():
-            chunks = _cut_apart(tensor, [chunk.size(dim) for chunk in chunks], dim)
+    device = tensor.device
+    is_transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if is_transformed or device not in map(_DEVICE, lanes[: len(chunks)]):
+        return send_chunks(chunks, lanes)
+    # A lane may write to its chunk in place. Autograd allows that for one view, not for several of one operator, which
+    # share a version counter too: after another lane's write autograd would refuse what a lane has saved. All chunks
+    # have the tensor's memory still, and a write to the first one counts as one to the tensor.
+    first, others = chunks[0].size(dim), chunks[1:]
+    if device in map(_DEVICE, lanes[1 : len(chunks)]):
+        if tensor.requires_grad:
+            sizes = [chunk.size(dim) for chunk in others]
+            others = tensor.narrow(dim, first, sum(sizes)).unsafe_split_with_sizes(sizes, dim)
         else:
-            chunks = [chunks[0], *map(_DATA, chunks[1:])]
-    return send_chunks(chunks, lanes)
+            others = list(map(_DATA, others))
+    return send_chunks([tensor.narrow(dim, 0, first), *others], lanes)
 
 
-def _cut_apart(tensor: Tensor, sizes: list[int], dim: int) -> list[Tensor]:
-    """The chunks of a tensor that needs gradients: one view may be written, several of one operator may not."""
-    rest = tensor.narrow(dim, sizes[0], sum(sizes[1:]))
-    return [tensor.narrow(dim, 0, sizes[0]), *Cut.apply(rest, sizes[1:], dim)]
+def _check_cuttable(values: Sequence[Any], lanes: Sequence[Lane], dim: int) -> None:
+    for value in values:
+        _check_collections(value, dim)
+    if len({lane.device for lane in lanes}) < len(lanes):
+        _check_objects(values, dim)
 
 
-class Cut(Function):
-    """Cuts a tensor into chunks that have its memory and are no views for autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, sizes: list[int], dim: int) -> tuple[Tensor, ...]:
-        ctx.dim = dim
-        return tuple([chunk.data for chunk in tensor.split(sizes, dim)])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return torch.cat(grads, ctx.dim), None, None
-
-
-def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
+def _check_collections(value: Any, dim: int) -> None:
     if isinstance(value, PackedSequence):
         raise TypeError(
             "a PackedSequence is packed by time and cannot be cut by items; pass padded sequences and pack in forward"
         )
-    if isinstance(value, Tensor):
-        return
     if isinstance(value, dict | tuple | list):
         members = list(value.values()) if isinstance(value, dict) else value
         for member in members:
-            _check_cuttable(member, lanes, dim)
+            _check_collections(member, dim)
         if fields := getattr(value, "_fields", ()):
             sizes = {
                 name: member.size(dim)
@@ -178,26 +177,57 @@ def _check_cuttable(value: Any, lanes: Sequence[Lane], dim: int) -> None:
             if len(set(sizes.values())) > 1:
                 name = type(value).__name__
                 raise ValueError(f"{name}: sizes along dimension {dim} are {sizes}; its tensors are cut alike")
-        return
-    has_repeated = len({lane.device for lane in lanes}) < len(lanes)
-    if has_repeated and any(tensor.numel() > 1 for tensor in _tensors_in(value)):
-        raise TypeError(
-            f"a {type(value).__name__} is not cut, so lanes on one device would each compute its whole batch; "
-            "pass tensors, tuples, lists or dicts"
-        )
 
 
-def _tensors_in(value: Any) -> list[Tensor]:
-    """The tensors in a data class, or a collection other than list, tuple and dict."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        members: Any = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
-    elif isinstance(value, Mapping):
-        members = list(value.values())
-    elif isinstance(value, UserList | deque):
-        members = list(value)
+def _check_objects(values: Sequence[Any], dim: int) -> None:
+    """Raise TypeError if an object that is not cut holds a batch, for lanes that share a device.
+
+    What a data class or a collection holds is a batch. Any other object may hold constants. So it holds a batch if
+    nothing else is cut, or if it has as many rows as what is cut.
+    """
+    leaves = list(_leaves(values))
+    batches = {_row_count(leaf, dim) for leaf in leaves if isinstance(leaf, Tensor)}
+    for leaf in leaves:
+        if isinstance(leaf, _CUT_OR_SHARED):
+            continue
+        is_collection = dataclasses.is_dataclass(leaf) or isinstance(leaf, Mapping | UserList | deque)
+        for held in _arrays_in(leaf):
+            rows = _row_count(held, dim)
+            is_batch = not batches or is_collection or (rows > 1 and rows in batches)
+            if is_batch and math.prod(held.shape) > 1:
+                raise TypeError(
+                    f"a {type(leaf).__name__} is not cut, so lanes on one device would each compute its whole batch, "
+                    f"here of shape {tuple(held.shape)}; pass tensors, tuples, lists or dicts"
+                )
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What is in nested tuples, lists and dicts."""
+    if isinstance(value, tuple | list | dict):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(member)
     else:
-        return []
-    return [leaf for leaf in tree_leaves(members) if isinstance(leaf, Tensor)]
+        yield value
+
+
+def _arrays_in(value: Any) -> Iterator[Any]:
+    """The tensors, and arrays of numbers, among the first `MOST_VALUES` that an object leads to."""
+    seen: dict[int, Any] = {}
+    ahead = [value]
+    while ahead and len(seen) < MOST_VALUES:
+        value = ahead.pop()
+        if id(value) in seen or isinstance(value, _WITHOUT_BATCH):
+            continue
+        seen[id(value)] = value
+        if not isinstance(value, Tensor) and not (hasattr(type(value), "__array__") and hasattr(value, "shape")):
+            ahead += gc.get_referents(value)[:MOST_VALUES]  # attributes, those in slots too, or members
+        elif getattr(getattr(value, "dtype", None), "kind", "f") in _NUMBERS:
+            yield value
+
+
+def _row_count(value: Any, dim: int) -> int:
+    shape = value.shape
+    return int(shape[dim]) if -len(shape) <= dim < len(shape) else 0
 
 
 def _used(lanes: Sequence[Lane], shares: Shares | None) -> Sequence[Lane]:
@@ -452,6 +482,12 @@ def _gather(outputs: list[Any], target: Target, dim: int) -> Any:
         return _gather_items(outputs, target, dim)
     if isinstance(first, tuple | list) and not isinstance(first, torch.Size):
         _check_alike(outputs, tuple | list)
+        if len({len(output) for output in outputs}) > 1:
+            raise ValueError(
+                f"the replicas gave {', '.join([str(len(output)) for output in outputs])} values in a "
+                f"{type(first).__name__}, which zip() cannot pair. Lists with an entry for each item, as of detection "
+                "models, are not gathered; return padded tensors"
+            )
         make: Callable[[list[Any]], Any] = getattr(first, "_make", type(first))  # a named tuple has _make
         return make([_gather(list(members), target, dim) for members in zip(*outputs, strict=True)])
     if dataclasses.is_dataclass(first):

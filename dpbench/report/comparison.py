@@ -24,7 +24,7 @@ from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_tab
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.table import Bar, Column, Table, folded
 from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
-from dpbench.text.outside import one_line
+from dpbench.text.outside import by_reason, one_line
 from dpbench.text.quantities import number, time_unit
 
 _LEGEND = "time: median over rounds of the round's median step [95 % interval over rounds]; a ratio below 1 is faster. "
@@ -86,7 +86,7 @@ def _all_notes(comparisons: Comparisons) -> Iterator[str]:
         if len(settings) == len(comparisons.comparisons):
             yield note
         else:
-            yield from (f"{place(setting)}: {note}" for setting in settings)
+            yield from by_reason((place(setting), note) for setting in settings)
     for summary in comparisons.single_device_baselines:
         if summary.reason is not None:
             yield f"single-device baseline {_setting(summary.case)}: {_why(summary)}"
@@ -186,7 +186,7 @@ def _ladder_table(ladder: Ladder) -> Table:
 def _notes(comparison: Comparison) -> Iterator[str]:
     """On missing numbers, and on the marks of the table."""
     summaries = [row.summary for row in comparison.rows]
-    yield from (f"{summary.case.variant}: {_why(summary)}" for summary in summaries if summary.reason is not None)
+    yield from by_reason((summary.case.variant, _why(summary)) for summary in summaries if summary.reason is not None)
     if any(summary.rounds_ok == 1 for summary in summaries):
         yield "one round has no interval, because the interval is over rounds"
     if thin := [summary.case for summary in summaries if summary.thin_rounds]:

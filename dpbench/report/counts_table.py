@@ -22,6 +22,7 @@ from dpbench.records.record import Outcome
 from dpbench.records.script_record import WARM_UP, Issue, Issues, ScriptJob
 from dpbench.report.comparison import SCHEMA, case_json
 from dpbench.report.table import Column, Table
+from dpbench.text.outside import by_reason
 from dpbench.text.quantities import number
 
 _REFERENCES = tuple(map(VariantId, (VariantName.TORCH_DP, VariantName.NAIVE)))
@@ -45,10 +46,10 @@ def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *,
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
         counted = list(group)
         parts.append(_table(setting, counted, differing=differing))
-        parts += [Text(f"{r.case.id}: {r.why}") for r in counted if r.outcome is not Outcome.OK]
         parts.append(Text())
     has_nccl = any(record.counts is not None and record.counts.nccl_links is not None for record in records)
-    reasons = dict.fromkeys(f"{skip.case.variant}: {skip.reason}" for skip in skipped)
+    failed = [(record.case.id, record.why) for record in records if record.outcome is not Outcome.OK]
+    reasons = by_reason([*failed, *((skip.case.variant, skip.reason) for skip in skipped)])
     return Group(*parts, *map(Text, reasons), Text(_LEGEND + (_NCCL if has_nccl else ""), style="dim"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from dpbench.text.outside import by_reason
 from dpbench.text.quantities import duration, plural
 from dpbench.trace.critical import idle_shares, overlapped_share, parts_of_path, path_in_words
 from dpbench.trace.timeline import Source, Timeline, Trace, VariantTrace
@@ -23,9 +24,11 @@ _SOURCES = {
 def trace_text(trace: Trace) -> Group:
     lines = [Text(trace.title, style="bold"), Text(source_words(trace.source))]
     for variant in trace.variants:
-        heading, *others = words(variant, trace.source)
-        lines += [Text(), Text(heading, style="bold"), *(Text(f"  {line}") for line in others)]
-    return Group(*lines)
+        if variant.timeline is not None:
+            heading, *others = words(variant, trace.source)
+            lines += [Text(), Text(heading, style="bold"), *(Text(f"  {line}") for line in others)]
+    reasons = by_reason((v.variant, str(v.reason)) for v in trace.variants if v.timeline is None)
+    return Group(*lines, *(Text(f"\n{reason}", style="bold") for reason in reasons))
 
 
 def source_words(source: Source) -> str:

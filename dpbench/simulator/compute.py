@@ -10,10 +10,13 @@ from torch import Tensor
 from dpbench.records.recording import Operator
 from dpbench.simulator import autograd
 from dpbench.simulator.arguments import map_tensors, raw, run_shapes, simulated_in, tensors_in, with_index
+from dpbench.simulator.memory.allocator import MemoryBlock
+from dpbench.simulator.memory.races import Launch
 from dpbench.simulator.operators import OperatorFacts, answers_host, facts, flops, written_arguments
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Simulation, the_simulation, user_line
 from dpbench.simulator.tensor import NO_BITS, Bits, SimTensor, bits_of, parts, toggled
+from dpbench.simulator.unsupported import UnsupportedError
 
 OnCpu = Callable[..., Any]
 
@@ -83,7 +86,7 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
     try:
         return on_cpu(*args, **kwargs)
     except NotImplementedError as error:
-        raise NotImplementedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
+        raise UnsupportedError(f"the simulator does not support {func}: torch has no CPU kernel for it") from error
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
@@ -101,13 +104,16 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
         return wrap(simulation, plain, call.device, call.stream, fresh=fresh, bits=bits)
 
     wrapped = map_tensors(result, wrapper)
+    left: list[MemoryBlock] = []
     for tensor in written:
         tensor.made_on = call.stream
         if known.changes_view or tensor.raw.size() != tensor.size():
-            simulation.grow(tensor.storages[0], call.stream)
+            left += filter(None, [simulation.grow(tensor.storages[0], call.stream)])
             tensor.adopt(SimTensor(tensor.raw, call.device, tensor.storages, made_on=call.stream, bits=tensor.bits))
-    if not known.is_empty and not known.changes_view and (fresh or written or known.answers_host):
-        _launch(simulation, call, written, fresh, wrapped)
+    if left or (not known.is_empty and not known.changes_view and (fresh or written or known.answers_host)):
+        launch = _launch(simulation, call, written, fresh, wrapped)
+        for block in left:
+            simulation.leave(call.device.index, block, launch)
     elif simulation.recorder.running:
         view = Operator(id=simulation.recorder.next_id(), is_launched=False, line=user_line(), **_identity(call))
         simulation.recorder.add(view)
@@ -119,7 +125,7 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
 
 def _launch(
     simulation: Simulation, call: _Call, written: Sequence[SimTensor], fresh: Sequence[SimTensor], result: Any
-) -> None:
+) -> Launch:
     unread = {id(tensor) for tensor in written} if call.facts.overwrites else set()
     reads = [] if call.facts.makes_like else [tensor for tensor in call.tensors if id(tensor) not in unread]
     writes = [*written, *fresh]
@@ -136,6 +142,7 @@ def _launch(
                 **_identity(call),
             )
         )
+    return launch
 
 
 def _identity(call: _Call) -> dict[str, Any]:

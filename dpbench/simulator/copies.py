@@ -25,6 +25,7 @@ from dpbench.simulator.operators import aten
 from dpbench.simulator.recorder import thread_key
 from dpbench.simulator.simulation import Access, Simulation, the_simulation
 from dpbench.simulator.tensor import SimTensor, parts
+from dpbench.simulator.unsupported import UnsupportedError
 
 
 def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
@@ -34,7 +35,7 @@ def to_copy(func: Any, args: Any, kwargs: Any) -> Tensor:
     if target == source.device:
         return compute(func, args, {**kwargs, "device": None})
     if kwargs.get("pin_memory"):
-        raise NotImplementedError("the simulator does not support copies into pinned memory")
+        raise UnsupportedError("the simulator does not support copies into pinned memory")
     non_blocking = kwargs.get("non_blocking", False)
     options = {name: kwargs[name] for name in ("dtype", "layout", "memory_format") if name in kwargs}
     simulation = the_simulation()

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from dpbench.simulator.unsupported import UnsupportedError
+
 aten = torch.ops.aten
 
 _OVERWRITES = tuple(
@@ -28,9 +30,6 @@ _CPU_INDICES = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_in
 _LIKE = ("_like", "new_")
 _GROUPS = 9  # where aten::convolution_backward has the number of groups
 _UNSUPPORTED = {
-    "aten::_thnn_fused_lstm_cell": "the fused LSTM cell of nn.LSTM",
-    "aten::_thnn_fused_gru_cell": "the fused GRU cell of nn.GRU",
-    "aten::resize_": "resizing a tensor",
     "aten::set_": "setting a tensor's storage",
     "aten::_pin_memory": "pinned memory",
 }
@@ -59,10 +58,10 @@ class OperatorFacts:
 
 @cache
 def facts(func: Any) -> OperatorFacts:
-    """Raise NotImplementedError if it is not supported."""
+    """Raise UnsupportedError."""
     schema = func._schema
     if schema.name in _UNSUPPORTED:
-        raise NotImplementedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
+        raise UnsupportedError(f"the simulator does not support {schema.name}: {_UNSUPPORTED[schema.name]}")
     arguments = list(enumerate(schema.arguments))
     written = [(i, a) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
     names = {a.name for _, a in arguments}

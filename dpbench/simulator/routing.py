@@ -10,7 +10,9 @@ from dpbench.simulator import copies, current
 from dpbench.simulator.compute import compute
 from dpbench.simulator.memory.races import RaceError
 from dpbench.simulator.operators import aten
+from dpbench.simulator.rnn_cells import CELLS
 from dpbench.simulator.simulation import the_simulation
+from dpbench.simulator.unsupported import UnsupportedError, result_instead
 
 
 def run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -18,6 +20,8 @@ def run(func: Any, args: Any, kwargs: Any) -> Any:
     special = _SPECIAL.get(func, compute)
     try:
         return special(func, args, kwargs)
+    except UnsupportedError as error:
+        return result_instead(error, args)
     except BaseException as error:
         if isinstance(error, RaceError):
             the_simulation().settle()
@@ -48,6 +52,10 @@ def _dropout(func: Any, args: Any, kwargs: Any) -> Any:
     return compute(func, args, kwargs, on_cpu)
 
 
+def _cell(func: Any, args: Any, kwargs: Any) -> Any:
+    return compute(func, args, kwargs, CELLS[func])
+
+
 def _zeros(func: Any, args: Any, kwargs: Any) -> Any:
     """Torch recognises zeros without memory by a dispatch key, which CPU tensors lack."""
     return compute(func, args, kwargs, torch.zeros)
@@ -57,6 +65,7 @@ _SPECIAL: dict[Any, Callable[[Any, Any, Any], Any]] = {
     aten.record_stream.default: _record_stream,
     aten.native_dropout.default: _dropout,
     aten._efficientzerotensor.default: _zeros,
+    **dict.fromkeys(CELLS, _cell),
     aten._to_copy.default: copies.to_copy,
     aten.copy_.default: copies.copy_,
     aten._foreach_copy_.default: copies.foreach_copy_,

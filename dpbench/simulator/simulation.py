@@ -124,13 +124,18 @@ class Simulation:
         self.storages.add(storage)
         return storage
 
-    def grow(self, storage: SimStorage, stream: int) -> None:
-        """Raise NotImplementedError if the storage was not empty, and RaceError."""
-        size = storage.raw.nbytes()
-        if storage.block is None and size:
-            storage.block = self._allocate(size, storage.device, stream)
-        elif storage.block is not None and size > storage.block.size:
-            raise NotImplementedError("the simulator does not support resizing a tensor that is not empty")
+    def grow(self, storage: SimStorage, stream: int) -> MemoryBlock | None:
+        """Return the memory that the storage has left, if it has moved. Raise RaceError."""
+        size, before = storage.raw.nbytes(), storage.block
+        if size <= (before.size if before else 0):
+            return None
+        storage.block = self._allocate(size, storage.device, stream)
+        return before
+
+    def leave(self, device: int, block: MemoryBlock, launch: Launch) -> None:
+        """Free the block after `launch`, which copies it."""
+        block.shadow.read(block.region, launch)
+        self._freed.append((device, block))
 
     def _allocate(self, size: int, device: int, stream: int) -> MemoryBlock:
         """Raise RaceError if another stream may still use the memory."""

@@ -1,14 +1,17 @@
 """A tensor on a simulated device."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dpbench.simulator.current import GradientHandoff
+from dpbench.simulator.memory.allocator import MemoryBlock
 from dpbench.simulator.memory.regions import Region, region
 from dpbench.simulator.memory.storages import SimStorage
+from dpbench.simulator.unsupported import UnsupportedError
 
 Bits = tuple[bool, bool]
 """Whether a tensor is lazily conjugated, and whether it is lazily negated."""
@@ -29,7 +32,7 @@ class SimTensor(Tensor):
     negated: torch resolves the wrapper's bits.
     """
 
-    __slots__ = ["_regions", "bits", "handoff", "made_on", "raw", "storages"]
+    __slots__ = ["_block", "_regions", "bits", "handoff", "made_on", "raw", "storages"]
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     dispatcher: ClassVar[Callable[[Any, Any, Any], Any]]
@@ -39,6 +42,7 @@ class SimTensor(Tensor):
     made_on: int | None
     handoff: GradientHandoff | None
     _regions: list[Region] | None
+    _block: MemoryBlock | None
 
     @staticmethod
     def __new__(
@@ -69,7 +73,8 @@ class SimTensor(Tensor):
         super().__init__()
 
     def accesses(self) -> list[tuple[SimStorage, Region]]:
-        if self._regions is None:
+        if self._regions is None or self._block is not self.storages[0].block:  # another view may have grown
+            self._block = self.storages[0].block
             self._regions = [
                 _region(part, storage) for part, storage in zip(parts(self.raw), self.storages, strict=True)
             ]
@@ -94,6 +99,12 @@ class SimTensor(Tensor):
         """Torch's own returns 0 for a wrapper."""
         storage = self.storages[0]
         return storage.address + int(self.raw.storage_offset()) * self.raw.itemsize if storage.block else 0
+
+    def as_subclass(self, cls: Any) -> Any:
+        """A view whose class derives from `cls` and from this one."""
+        view = torch.ops.aten.alias.default(self)
+        view.__class__ = cls if issubclass(cls, SimTensor) else _mixed(cls)
+        return view
 
     def tolist(self) -> Any:
         if self.raw.is_meta:
@@ -128,6 +139,29 @@ class SimTensor(Tensor):
         return f"{values}device='{self.device}'{grad})"
 
 
+class _KeepsSubclass(SimTensor):
+    """The first base is the class in the user's program, and operators return it, as torch's do."""
+
+    @classmethod
+    def __torch_function__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kinds = [kind.__bases__[0] if issubclass(kind, _KeepsSubclass) else kind for kind in types]
+        return Tensor.__torch_function__.__func__(cls.__bases__[0], func, kinds, args, kwargs)  # type: ignore[attr-defined]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return cls.dispatcher(func, args, kwargs or {})
+
+
+@cache
+def _mixed(kind: type[Tensor]) -> type[Tensor]:
+    return type(kind.__name__, (kind, _KeepsSubclass), {"__module__": kind.__module__})
+
+
 def rebuild(value: Tensor, device: str, requires_grad: bool, is_parameter: bool) -> Tensor:
     tensor = value.to(device).requires_grad_(requires_grad)
     return nn.Parameter(tensor.detach(), requires_grad) if is_parameter else tensor
@@ -149,7 +183,7 @@ def parts(raw: Tensor) -> tuple[Tensor, ...]:
         return (raw,)
     if raw.layout == torch.sparse_coo:
         return raw._indices(), raw._values()
-    raise NotImplementedError(
+    raise UnsupportedError(
         f"the simulator does not support tensors of layout {raw.layout}; strided and sparse_coo are allowed"
     )
 

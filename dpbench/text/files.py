@@ -41,6 +41,12 @@ def replace_bytes(path: Path, content: bytes) -> None:
         raise
 
 
+def cache_folder() -> Path:
+    """The user's, which may not exist yet: ``$XDG_CACHE_HOME/dpbench``."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "dpbench"
+
+
 _BLOCK_BYTES = 1 << 16
 _BEGINNING = b'{"schema":'
 

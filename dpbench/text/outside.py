@@ -10,6 +10,7 @@ import os
 import reprlib
 import stat
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +18,8 @@ MOST_BYTES = 64 << 20
 """The limit of a file that is read as a whole."""
 MOST_LINES_BYTES = 1 << 30
 """The limit of a file of lines: records, a history, trials."""
+MOST_NAMES = 4
+"""A line lists so many names that share a reason."""
 _MOST_DOTS = 1000  # in a line: tomllib takes 8 GB for a key of 50,000 parts
 _REPR = reprlib.Repr()
 _REPR.maxstring = 80
@@ -37,6 +40,18 @@ def shortened(text: str, letters: int = 600) -> str:
     """As one line, with an ellipsis for what has no room."""
     line = one_line(text)
     return line if len(line) <= letters else f"{line[:letters]}…"
+
+
+def by_reason(reasons: Iterable[tuple[object, str]]) -> list[str]:
+    """Lines ``name: reason``, and one line for all names of a reason: ``a, b: ...``, or ``a and 39 more: ...``."""
+    names: dict[str, dict[str, None]] = {}
+    for name, reason in reasons:
+        names.setdefault(reason, {})[str(name)] = None
+    lists = [(list(of_reason), reason) for reason, of_reason in names.items()]
+    return [
+        f"{', '.join(listed) if len(listed) <= MOST_NAMES else f'{listed[0]} and {len(listed) - 1} more'}: {reason}"
+        for listed, reason in lists
+    ]
 
 
 def quoted(value: object) -> str:

@@ -178,7 +178,16 @@ def test_a_simulator_that_counts_no_case_is_a_gap_although_cpu_lanes_are_counted
     assert gap_of([CASE, CASE, on_cpu], [skipped]) is None
     assert gap_of([on_cpu], []) is None
     assert compared((skipped, record()), (skipped, record())).gap is None
-    assert compared((skipped, skipped), (skipped, skipped)).gap == gap
+    counters = compared((skipped, skipped), (skipped, skipped))
+    assert (counters.gap, counters.notes) == (gap, ())  # the reason is there once
+
+
+def test_a_reason_of_many_cases_is_one_note():
+    skipped = [failed(Outcome.SKIPPED, "no such operator")] * 40
+    launch, _ = counting([*skipped, record()], [*skipped, record()])
+    cases = dict.fromkeys([f"case {i}" for i in range(41)], CASE)
+    counters = compare_counters(cases, Sides(Path("/b"), Path("/h"), launch), {})
+    assert counters.notes == ("case 0 and 39 more: not counted: no such operator",)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.CRASHED, Outcome.TIME_OUT])

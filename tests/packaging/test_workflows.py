@@ -29,6 +29,7 @@ PERMISSIONS = {
     ("dpbench-comment", "comment"): {"actions": "read", "pull-requests": "write"},
     ("gate", "comment"): {"contents": "read", "pull-requests": "write"},
     ("weekly", "everything"): READS,
+    ("weekly", "newest-torch"): READS,
     ("release", "build"): READS,
     ("release", "publish"): {"id-token": "write"},
 }

@@ -6,7 +6,9 @@ import dataclasses
 import gc
 import pickle
 from collections import UserDict, UserList, deque, namedtuple
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -33,6 +35,13 @@ class Slotted:
     x: object
 
 
+class Slots:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+
 def grads_of(module, call):
     call().square().sum().backward()
     grads = [parameter.grad.clone() for parameter in module.parameters()]
@@ -46,11 +55,17 @@ def normalised(self, x):
     return self.last(x)
 
 
+def moved(self, x):
+    x += self.shift
+    return self.last(x)
+
+
 IN_PLACE = {
     "arithmetic": lambda: Call(normalised, last=nn.Linear(8, 3)),
     "ReLU after a layer that saves its input": lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(8, 3)),
     "a mask": lambda: Call(lambda self, x: self.last(x.masked_fill_(x > 0.5, 0)), last=nn.Linear(8, 3)),
     "an index": lambda: Call(lambda self, x: (x[:, 0].zero_(), self.last(x))[1], last=nn.Linear(8, 3)),
+    "a trained weight": lambda: Call(moved, shift=nn.Parameter(torch.randn(8)), last=nn.Linear(8, 3)),
 }
 
 
@@ -156,6 +171,10 @@ WHOLE = {
     "a UserList": lambda x: UserList([x]),
     "a deque": lambda x: deque([x]),
     "one in a list": lambda x: [Data(x)],
+    "an object, as detr's NestedTensor": lambda x: SimpleNamespace(x=x),
+    "an object with slots": Slots,
+    "an object in an object": lambda x: [SimpleNamespace(inner=Slots([x]))],
+    "a NumPy array": lambda x: x if isinstance(x, str) else x.numpy(),
 }
 
 
@@ -166,6 +185,30 @@ def test_what_is_not_cut_does_not_go_whole_to_lanes_that_share_a_device(name):
     with pytest.raises(TypeError, match="is not cut, so lanes on one device would each compute its whole batch"):
         wrapper(WHOLE[name](torch.randn(8, 3)))
     assert wrapper(WHOLE[name]("a setting")).shape == (32, 2)
+
+
+PASSED_WHOLE = {
+    "constants": SimpleNamespace(mean=torch.ones(3), scale=torch.tensor(2.0)),
+    "weights": SimpleNamespace(weight=nn.Parameter(torch.ones(8, 3)), module=nn.Linear(3, 8)),
+    "words": np.array(["a"] * 8),
+    "a generator": torch.Generator(),
+    "many values": SimpleNamespace(words=[str(i) for i in range(100_000)]),
+}
+
+
+@pytest.mark.parametrize("name", PASSED_WHOLE)
+def test_an_object_beside_a_batch_is_shared_unless_it_has_as_many_rows(name):
+    wrapper = DataParallel(Call(lambda self, x, other: x), LANES)
+    assert wrapper(torch.randn(8, 3), other=PASSED_WHOLE[name]).shape == (8, 3)
+    with pytest.raises(TypeError, match="a SimpleNamespace is not cut"):
+        wrapper(torch.randn(8, 3), other=[PASSED_WHOLE[name], SimpleNamespace(mask=torch.ones(8))])
+
+
+def test_lists_of_detections_are_refused_with_a_reason():
+    """Detection models of torchvision give a dict for each image."""
+    wrapper = DataParallel(Call(lambda self, x: [{"boxes": torch.ones(2, 4)} for _ in x]), LANES)
+    with pytest.raises(ValueError, match=r"gave 2, 2, 2, 1 values in a list, .* return padded tensors"):
+        wrapper(torch.randn(7, 3))
 
 
 class Closes(nn.Linear):

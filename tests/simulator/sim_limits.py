@@ -4,17 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from dpbench.simulator.unsupported import together
+
 sim = torch.get_device_module("sim")
 
 
 @pytest.mark.parametrize(
     ("what", "do"),
     [
-        ("fused LSTM cell", lambda x: nn.LSTM(3, 3).to(x.device)(x)),
-        ("fused GRU cell", lambda x: nn.GRU(3, 3).to(x.device)(x)),
         ("pinned memory", lambda x: torch.ops.aten._to_copy(x, device="cpu", pin_memory=True)),
         ("pinned memory", torch.Tensor.pin_memory),
-        ("resizing a tensor", lambda x: x.resize_(10)),
         ("setting a tensor's storage", lambda x: x.set_(torch.ones(2, device="sim:0"))),
         ("time", lambda x: sim.Event().elapsed_time(sim.Event())),
         ("layout torch.sparse_csr", lambda x: x[0].to_sparse_csr()),
@@ -23,6 +22,22 @@ sim = torch.get_device_module("sim")
 def test_an_unsupported_feature_is_named(what, do):
     with pytest.raises(NotImplementedError, match=f"the simulator .*{what}"):
         do(torch.ones(2, 2, 3, device="sim:0"))
+
+
+def unsupported_step(x):
+    x.set_(torch.ones(2, device="sim:0"))
+    torch.ops.aten._pin_memory(x)
+    return x.to_sparse_csr().crow_indices()  # fails, because it is none
+
+
+def test_what_is_unsupported_is_named_at_once():
+    x, words = torch.ones(3, 3, device="sim:0"), r"aten::set_: .*; .*aten::_pin_memory: .*; .*sparse_csr"
+    with pytest.raises(NotImplementedError, match=words), together():
+        unsupported_step(x)
+    with pytest.raises(NotImplementedError, match=r"set_: setting a tensor's storage$"):
+        unsupported_step(x)
+    with pytest.raises(ZeroDivisionError), together():
+        1 / 0  # noqa: B018
 
 
 @pytest.mark.parametrize(
