@@ -94,7 +94,7 @@ POLICY_PARAMETERS: Mapping[str, Parameter] = {
     "check_graphs": _switch("compare the first graphs of each kind of step with eager steps"),
     "whole_buckets": _switch("pass buckets on whole, also over slow links"),
     "host_staged": _switch("send through the host"),
-    "dispatch": _choice("threads", "sequence", "interleaved", "auto", sentence="how the replicas are called"),
+    "dispatch": _choice("threads", "sequence", "auto", sentence="how the replicas are called"),
     "route": _choice("auto", "star", "chain", "nccl", sentence="which lane sends parameters to which"),
 }
 """The fields of `dpbench.parallel.Policy` but `shares`; a test compares them."""

@@ -4,7 +4,7 @@ Beside the cases of `dpbench counts --check` the gate counts these of the wrappe
 
     buckets       small buckets, so that a small model has several: the order and the overlap of their sums show
     pieces        buckets so large that lanes pass them on in pieces; shapes alone
-    modes         a forward without gradients, accumulation, interleaved lanes, the loss in the replicas
+    modes         a forward without gradients, accumulation, the loss in the replicas
     large batch   a path that is taken above some number of items
     more steps    a hundred further ones: the memory that each keeps, what few of them do, what late ones do more
     routes        the star, beside the chain that the other cases take
@@ -67,7 +67,6 @@ def gate_cases() -> tuple[Case, ...]:
         _case("transformer/tiny", SIMULATED, Mode.INFER, dispatch="auto"),
         _case("transformer/tiny", CPU, Mode.INFER),
         _case("mlp/tiny", SIMULATED, accumulate=2),
-        _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
         _case("mlp/tiny", SIMULATED, batch=_LARGE_BATCH),
         _case("mlp/tiny", CPU, batch=_LARGE_BATCH),
         _case("mlp/tiny", SIMULATED, loss="replicas"),
@@ -101,11 +100,7 @@ def threads_case() -> Case:
 
 
 def route_cases() -> tuple[Case, ...]:
-    interleaved, buckets = (
-        _case("mlp/tiny", SIMULATED, dispatch="interleaved"),
-        _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS),
-    )
-    return (pieces_case(), star_case(), interleaved, buckets)
+    return (pieces_case(), star_case(), _case("mlp/tiny", SIMULATED, **_SMALL_BUCKETS))
 
 
 def _case(

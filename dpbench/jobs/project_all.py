@@ -2,7 +2,7 @@
 
 tuned ──> tuned[dispatch=sequence,route=chain]         the wrapper's rules give the route for the machine's links,
           tuned[dispatch=threads,route=chain]          whether it passes buckets on whole, and the ways of dispatch that
-          tuned[dispatch=interleaved,route=chain]      it would measure
+          tuned[dispatch=threads,route=chain]          it would measure
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from dpbench.engine.child import answer
 from dpbench.engine.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
 from dpbench.parallel.links import BUCKET_BYTES
@@ -21,11 +19,8 @@ def respond(text: str) -> AutoChoices:
 
 
 def choice_on(machine: DescribedLinks) -> AutoChoice:
-    devices = [torch.device("cuda", i) for i in range(machine.devices)]
     links = links_on(machine)
-    return AutoChoice(
-        route=choose(links), whole_buckets=not has_pieces(Route.CHAIN, links), dispatches=Policy().ways(devices)
-    )
+    return AutoChoice(route=choose(links), whole_buckets=not has_pieces(Route.CHAIN, links), dispatches=Policy().ways)
 
 
 def links_on(machine: DescribedLinks) -> Links:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from dpbench.parallel.interleaved import InterleavedRun
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
@@ -164,19 +163,17 @@ class Dispatcher:
             if hazards is not None:
                 self._warn(hazards.uses())
             return results
-        if self._dispatch is Dispatch.INTERLEAVED:
-            return self._run_watched(InterleavedRun(calls, devices, state, self._pools))
         self._lanes = len(calls)
-        return self._run_autotuned(self._autotuner(state.grad, is_training, devices), calls, devices, state)
+        return self._run_autotuned(self._autotuner(state.grad, is_training), calls, devices, state)
 
-    def _autotuner(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> Autotuner:
+    def _autotuner(self, grad: bool, is_training: Any) -> Autotuner:
         key = grad, is_training, self._lanes
-        return self._autotuners.setdefault(key, Autotuner(self._policy.ways(devices)))
+        return self._autotuners.setdefault(key, Autotuner(self._policy.ways))
 
-    def trials_left(self, grad: bool, is_training: Any, devices: Sequence[torch.device]) -> int:
+    def trials_left(self, grad: bool, is_training: Any) -> int:
         if self._lanes is None or self._dispatch is not Dispatch.AUTO:
             return 0
-        return self._autotuner(grad, is_training, devices).trials_left
+        return self._autotuner(grad, is_training).trials_left
 
     def _run_autotuned(
         self, autotuner: Autotuner, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState
@@ -194,8 +191,7 @@ class Dispatcher:
             if choice is Dispatch.THREADS:
                 results = self._run_on_threads(calls, state)
             else:
-                run = SequentialRun if choice is Dispatch.SEQUENCE else InterleavedRun
-                results = self._run_watched(run(calls, devices, state, self._pools))
+                results = self._run_watched(SequentialRun(calls, devices, state, self._pools))
             if is_trial:
                 wait_for_all(devices)
         if uses := hazards.uses():

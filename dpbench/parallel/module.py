@@ -223,8 +223,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             return captured
         if not self._dispatcher.has_run:
             return 1
-        devices = self._replicas.devices
-        return self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training, devices)
+        return self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training)
 
     def accumulate(self) -> AbstractContextManager[None]:
         """Keep the gradients of the forwards inside on the lanes. The next backward from outside reduces them once.

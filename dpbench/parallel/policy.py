@@ -1,13 +1,10 @@
 """The wrapper's techniques: each has a switch, so that its effect can be measured."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from numbers import Real
 from typing import Any
-
-import torch
 
 MIB = 1024 * 1024
 Shares = tuple[float, ...]
@@ -20,7 +17,6 @@ _ALLOWED = (
 class Dispatch(StrEnum):
     THREADS = "threads"
     SEQUENCE = "sequence"
-    INTERLEAVED = "interleaved"
     AUTO = "auto"
 
 
@@ -40,13 +36,12 @@ class Policy:
     Raises ValueError, with the field's name, for a wrong value.
 
     All combinations give the same numbers, except batch norm with other `shares`, and random numbers that lanes
-    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. Interleaved
-    lanes draw when they have the baton (`interleaved.py`). On threads the order is undefined. Under "auto" replicas
-    that draw from torch's default generators run in sequence. Draws from other generators are not seen: Python's,
-    NumPy's, a module's own, and those in ``torch.random.fork_rng``.
+    draw from a generator they share. In sequence lane 0 draws all of its numbers first, then lane 1. On threads the
+    order is undefined. Under "auto" replicas that draw from torch's default generators run in sequence. Draws from
+    other generators are not seen: Python's, NumPy's, a module's own, and those in ``torch.random.fork_rng``.
 
-    `dispatch` "interleaved" has all lanes under way at once, but one runs at a time. Replicas that wait for each
-    other run on threads from then on, with a warning.
+    `dispatch` "auto" takes what measures faster, in sequence or on threads. Replicas that wait for each other run on
+    threads from then on, with a warning.
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
     `first_bucket_bytes` is smaller so that the first layers can start early. It is used only if that costs no message.
@@ -87,15 +82,11 @@ class Policy:
     route: Route = Route.AUTO
     shares: Shares | None = None
 
-    def ways(self, devices: Sequence[torch.device]) -> tuple[Dispatch, ...]:
-        """The ways to call replicas on these devices that the policy allows; "auto" measures them in this order.
-
-        On the CPU a call ends when its work is done: interleaved, no device has work earlier, so it is not tried.
-        """
-        if self.dispatch is not Dispatch.AUTO:
-            return (self.dispatch,)
-        is_asynchronous = any(device.type != "cpu" for device in devices)
-        return Dispatch.SEQUENCE, Dispatch.THREADS, *([Dispatch.INTERLEAVED] if is_asynchronous else [])
+    @property
+    def ways(self) -> tuple[Dispatch, ...]:
+        """The ways to call replicas that the policy allows; "auto" measures them in this order."""
+        is_auto = self.dispatch is Dispatch.AUTO
+        return (Dispatch.SEQUENCE, Dispatch.THREADS) if is_auto else (self.dispatch,)
 
     def __post_init__(self) -> None:
         for name in ("bucket_bytes", "first_bucket_bytes"):

@@ -30,11 +30,10 @@ MAX_CUSTOM_SETS = 2
 
 
 class ReplicaSet:
-    def __init__(self, tree: ModuleTree, policy: Policy, is_interleaved: bool) -> None:
+    def __init__(self, tree: ModuleTree, policy: Policy) -> None:
         check_replicatable(tree)
         self.tree = tree
         self._broadcast = Broadcaster(tree, policy)
-        self._is_interleaved = is_interleaved
         self._shells: list[Shells] = []
         self.check_sizes = self._broadcast.check_sizes
         self.given: list[Tensor] = []
@@ -86,7 +85,7 @@ class ReplicaSet:
     def claim(self, count: int) -> list[Any]:
         """The returned references to the roots keep the set from being idle."""
         while len(self._shells) < count:
-            self._shells.append(Shells(self.tree, self._is_interleaved))
+            self._shells.append(Shells(self.tree))
         return [shells.root for shells in self._shells[:count]]
 
     def refresh(
@@ -106,10 +105,9 @@ class ReplicaSet:
 
 
 class ReplicaSets:
-    def __init__(self, device: torch.device, policy: Policy, is_interleaved: bool) -> None:
+    def __init__(self, device: torch.device, policy: Policy) -> None:
         self._device = device
         self._policy = policy
-        self._is_interleaved = is_interleaved
         self._lock = threading.Lock()
         self._tree: ModuleTree | None = None
         self._sets: list[ReplicaSet] = []
@@ -161,7 +159,7 @@ class ReplicaSets:
                     self._note_use(replica_set)
                     return replica_set, replica_set.claim(count)
             check_device(tree.tensors, self._device)  # `has_same_members` may have missed a tensor elsewhere
-            made = ReplicaSet(tree, self._policy, self._is_interleaved)
+            made = ReplicaSet(tree, self._policy)
             if self._tree is tree and not is_fake:
                 most = MAX_SETS if all(node.is_plain for node in tree.nodes) else MAX_CUSTOM_SETS
                 self._sets = [*self._sets[-most + 1 :], made]

@@ -14,7 +14,7 @@ from dpbench.parallel.graphs import GraphReport
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.links import find_links
 from dpbench.parallel.module_tree import ChangeWatch
-from dpbench.parallel.policy import DEFAULT_POLICY, Dispatch, Policy, check_policy
+from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replica_sets import ReplicaSets
 from dpbench.parallel.transfer import check_route
 
@@ -33,7 +33,7 @@ class ReplicaPool:
         self.streams = SideStreams(
             devices, policy.host_staged, policy.route, links, small_bytes, has_whole_buckets=policy.whole_buckets
         )
-        self.sets = ReplicaSets(self.devices[0], policy, Dispatch.INTERLEAVED in policy.ways(self.devices))
+        self.sets = ReplicaSets(self.devices[0], policy)
         self._policy = policy
         self._accumulation = accumulation
         self._unsettled = threading.local()  # what the thread's last forward sent

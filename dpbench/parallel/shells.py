@@ -9,7 +9,7 @@ from torch import nn
 from dpbench.parallel.broadcast import Delivery
 from dpbench.parallel.module_tree import ModuleTree, Node, Slots
 from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
-from dpbench.parallel.tables import AwaitedTable, ChildTable
+from dpbench.parallel.tables import AwaitedTable
 
 _assign = object.__setattr__
 """Sets attributes past ``nn.Module.__setattr__``, which inspects the type of every value."""
@@ -47,9 +47,8 @@ class Shells:
     New dicts in every forward would cost more garbage collection than the rest of the refresh.
     """
 
-    def __init__(self, tree: ModuleTree, is_interleaved: bool = False) -> None:
+    def __init__(self, tree: ModuleTree) -> None:
         self._nodes = tree.nodes
-        self._is_interleaved = is_interleaved
         self._shells: list[Any] = [
             object.__new__(type(node.module)) if node.is_plain else object() for node in tree.nodes
         ]
@@ -87,13 +86,7 @@ class Shells:
         state: State = {}
         _assign(shell, "__dict__", state)
         children = {name: None if i is None else self._shells[i] for name, i in node.children}
-        modules = ChildTable(self._leaves(node)) if children and self._is_interleaved else {}
-        return _Shell(state, {}, {}, modules, children, node.parameters, node.buffers, node.is_compiled)
-
-    def _leaves(self, node: Node) -> frozenset[str]:
-        """The names of the children that have no shells below them."""
-        children = [(name, self._nodes[i]) for name, i in node.children if i is not None]
-        return frozenset(name for name, child in children if not (child.is_plain and child.children))
+        return _Shell(state, {}, {}, {}, children, node.parameters, node.buffers, node.is_compiled)
 
     @property
     def root(self) -> Any:

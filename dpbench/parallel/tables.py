@@ -1,13 +1,12 @@
-"""The tables of a replica's modules: a read of a weight waits for its arrival, a read of a child may let lanes run.
+"""The tables of a replica's modules: a read of a weight waits for its arrival.
 
 The lane cannot wait when the owner's forward starts: ``nn.MultiheadAttention`` reads ``out_proj.weight`` without
 calling `out_proj`, and a tied head reads the embedding's weight. Every read goes through the owner's table,
 ``nn.Module.__getattr__`` included, so the table waits.
 """
 
-import threading
-from collections.abc import Collection, Iterator, Sequence, ValuesView
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -91,59 +90,3 @@ class AwaitedTable(dict[str, Tensor | None]):
     def _wait_for_all(self) -> None:
         for arrival in self._arrivals.values():
             arrival.wait()
-
-
-class Turn(Protocol):
-    def reach(self, is_leaf: bool) -> None:
-        """Called before a child is read: let other lanes run if it is time."""
-
-
-class _Here(threading.local):
-    """`lane` is None outside of an interleaved run."""
-
-    lane: Turn | None = None
-
-
-here = _Here()
-
-
-class ChildTable(dict[str, Any]):
-    __slots__ = ("leaves",)
-
-    def __init__(self, leaves: Collection[str]) -> None:
-        super().__init__()
-        self.leaves = leaves
-
-    def __getitem__(self, name: str) -> Any:
-        lane = None if is_dynamo_compiling() else here.lane  # dynamo would break its graph in `reach`
-        if lane is not None:
-            lane.reach(name in self.leaves)
-        return dict.__getitem__(self, name)
-
-    def values(self) -> Any:
-        """A loop over the children, as in ``nn.Sequential``, reads one after the other."""
-        return dict.values(self) if is_dynamo_compiling() or here.lane is None else _ChildView(self)
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    def __reduce__(self) -> Any:
-        return dict, (self.copy(),)
-
-
-class _ChildView(ValuesView[Any]):
-    def __init__(self, table: ChildTable) -> None:
-        super().__init__(table)
-        self._table = table
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._read(self._table.items())
-
-    def __reversed__(self) -> Iterator[Any]:
-        return self._read(reversed(self._table.items()))
-
-    def _read(self, items: Any) -> Iterator[Any]:
-        for name, child in items:
-            if here.lane is not None:
-                here.lane.reach(name in self._table.leaves)
-            yield child

@@ -78,10 +78,10 @@ class ThreadPools:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def run(self, first: Call, others: Sequence[Call], give_up: Callable[[], object] = list) -> list[Any]:
+    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
         """Run `first` here and the others on threads; return the results when all have ended.
 
-        After an interrupt `give_up` is called, and the interrupt is raised when all have ended.
+        An interrupt is raised when all have ended.
         """
         pool = self._take()
         try:
@@ -92,7 +92,6 @@ class ThreadPools:
                 thread.submit(call, outcome.put)
             return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
         except BaseException:
-            give_up()
             for thread in pool:
                 thread.wait()
             raise

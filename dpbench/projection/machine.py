@@ -37,9 +37,8 @@ class HostCost(StrEnum):
 
     An operator in the forward has two parts. `FORWARD_PYTHON` holds the interpreter lock, its module's share included;
     `FORWARD_NATIVE` does not. `BACKWARD` is an operator that the engine calls. `VIEW` is a call that launches nothing.
-    `REPLICATE_MODULE` is the work of ``torch.nn.parallel.replicate`` for one module on one device. `LOCK_HANDOVER` is
-    paid when another thread takes the interpreter lock. `STEP` is the loop around a step. `GRAPH_LAUNCH` is without
-    `GRAPH_NODE`, which each node of the graph costs.
+    `REPLICATE_MODULE` is the work of ``torch.nn.parallel.replicate`` for one module on one device. `STEP` is
+    the loop around a step. `GRAPH_LAUNCH` is without `GRAPH_NODE`, which each node of the graph costs.
     """
 
     FORWARD_PYTHON = "forward_python"
@@ -58,7 +57,6 @@ class HostCost(StrEnum):
     COLLECTIVE = "collective"
     REPLICATE_MODULE = "replicate_module"
     THREAD_START = "thread_start"
-    LOCK_HANDOVER = "lock_handover"
     BACKWARD_START = "backward_start"
     OPTIMISER_PARAMETER = "optimiser_parameter"
     STEP = "step"

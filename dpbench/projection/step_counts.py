@@ -14,7 +14,6 @@ A number has a name of words with slashes::
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -148,7 +147,6 @@ def count_step(recording: Recording, batch: int, peak_bytes: Mapping[int, int] |
         if isinstance(event, ON_THREADS):
             numbers.update({f"host/{phase}/{event.thread}/{cost}": 1 for cost in _costs(event, phase)})
     numbers.update({f"early/{cost}": number for cost, number in _early(recording).items()})
-    numbers["turns"] = _turns(recording)
     ready = tuple(event.size_bytes for event in recording.events if isinstance(event, GradientReady))
     return StepCounts(recording.devices, batch, {**numbers, **largest}, recording.model, ready)
 
@@ -219,16 +217,6 @@ def _early(recording: Recording) -> Counter[str]:
         if isinstance(event, ON_THREADS) and event.thread == MAIN:
             calls.update(_costs(event, Phase.FORWARD))
     return max(at_begin.values(), key=lambda calls: calls.total(), default=Counter())
-
-
-def _turns(recording: Recording) -> int:
-    """How often the forward goes on in another thread."""
-    threads = list[int]()
-    for event in recording.events:
-        if isinstance(event, Mark) and event.name != Phase.FORWARD:
-            break
-        threads += [event.thread] if isinstance(event, ON_THREADS) else []
-    return sum(one != other for one, other in pairwise(threads))
 
 
 def _end(device: int | None) -> str:

@@ -328,9 +328,7 @@ class _Step:
         lanes = [calls for thread, calls in threads.items() if thread != MAIN]
         native = [calls.get(HostCost.FORWARD_NATIVE, 0.0) * cost[HostCost.FORWARD_NATIVE] for calls in lanes]
         forward = self._cost_s(self._main_calls(threads.get(MAIN, {}))) + sum(map(self._cost_s, lanes))
-        if self._variant.values.get("dispatch") == "interleaved":
-            forward += counts.numbers["turns"] * 2 * cost[HostCost.LOCK_HANDOVER]
-        elif lanes:
+        if lanes:
             forward += cost[HostCost.THREAD_START] + max(native) - sum(native)
         backward = counts.calls(Phase.BACKWARD)
         engine = [self._cost_s(calls) for thread, calls in backward.items() if thread != MAIN]

@@ -12,7 +12,6 @@ COUNT = torch.cuda.device_count()
 POLICIES = {
     "star": {**SMALL, "route": "star", "dispatch": "sequence"},
     "chain": {**SMALL, "route": "chain", "dispatch": "threads"},
-    "interleaved": {"dispatch": "interleaved"},
     "NCCL": {**SMALL, "route": "nccl", "dispatch": "sequence"},
 }
 MOMENTS, RANDOM = 60, 100

@@ -35,7 +35,7 @@ def lasting_error():
     return error
 
 
-@pytest.fixture(params=["sequence", "threads", "interleaved"])
+@pytest.fixture(params=["sequence", "threads"])
 def dispatch(request):
     return request.param
 

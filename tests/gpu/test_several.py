@@ -24,7 +24,6 @@ HISTORIES, SAMPLE = 100, 15
 POLICIES = {
     "default": {},
     "threads": {"dispatch": "threads"},
-    "interleaved": {"dispatch": "interleaved"},
     "star": {"route": "star", "bucket_bytes": 200, "first_bucket_bytes": 64},
     "chain": {"route": "chain", "bucket_bytes": 200, "first_bucket_bytes": 64},
     "small buckets": {"bucket_bytes": 200, "first_bucket_bytes": 64},

@@ -139,7 +139,7 @@ _VARIANTS = {
     "tuned[=auto]": "'' in 'tuned[=auto]' is no parameter of tuned; allowed: cache_replicas, ",
     "tuned[dispatch=auto,dispatch=auto]": "'dispatch' in 'tuned[dispatch=auto,dispatch=auto]' is given twice",
     "tuned[dispatch=never]": "dispatch='never' in 'tuned[dispatch=never]' is not allowed; allowed: threads, seq",
-    "tuned[dispatch]": "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, interleaved, auto",
+    "tuned[dispatch]": "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, auto",
     "tuned[coalesce=True]": "coalesce='True' in 'tuned[coalesce=True]' is not allowed; allowed: true, false",
     "tuned[bucket_bytes=0]": "allowed: a whole number of bytes from 1, or text such as 512KiB, 10MiB",
     "tuned[bucket_bytes=1MB]": "allowed: a whole number of bytes from 1",

@@ -20,7 +20,7 @@ def _without_forward_ad(monkeypatch):
     monkeypatch.setattr(thread_hazards, "FORWARD_AD", "nobody's")
 
 
-@pytest.fixture(params=["sequence", "threads", "interleaved"])
+@pytest.fixture(params=["sequence", "threads"])
 def dispatch(request):
     return request.param
 

@@ -5,7 +5,6 @@ equivalent, all visible results are equal. The models' forwards are drawn too (`
 """
 
 import random
-from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -14,8 +13,7 @@ from torch import nn
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
-from dpbench.parallel import Policy, interleaved
-from tests.parallel import random_models
+from dpbench.parallel import Policy
 from tests.parallel.random_actions import ACTIONS
 from tests.parallel.random_models import WIDTH, Block, Log, Model
 
@@ -89,18 +87,14 @@ def play(seed, wrap, device):
         yield Entry(action.__name__, error, [*noted, *facts], seen)
 
 
-def assert_alike(stock, own, place, in_order=True):
-    """Assert that two histories from `play` are equal; `place` names them in the message.
-
-    Without `in_order` the lanes' notes of one action may come in another order.
-    """
-    arrange = list if in_order else Counter
+def assert_alike(stock, own, place):
+    """Assert that two histories from `play` are equal; `place` names them in the message."""
     for number, (want, got) in enumerate(zip_longest(stock, own)):
         if want.error is not None and issubclass(want.error, RuntimeError):
             return  # torch refuses some things on stock's replicas that ours allow
         here = f"action {number}, {want.action}, {place}: "
         assert (got.action, got.error) == (want.action, want.error), here
-        assert arrange(got.facts) == arrange(want.facts), here
+        assert got.facts == want.facts, here
         assert_close(got.values, want.values, equal_nan=True, msg=here.__add__)
 
 
@@ -117,14 +111,6 @@ def random_policy(draw):
         host_staged=draw.random() < 0.2,
         route=draw.choice(["star", "chain"]),
     )
-
-
-def interleave(monkeypatch):
-    """Let lanes pass the baton on after each leaf module, in models whose results do not depend on the lanes' order."""
-    monkeypatch.setattr(interleaved, "MOST_LEAVES", 1)
-    # A hook is for all later replicas, and the kept weights and modules are used by their order.
-    for name in ("forward_hook_registered", "weight_kept", "module_kept"):
-        monkeypatch.setitem(random_models.OPERATIONS, name, lambda block, x, tag: x)
 
 
 def apply_in_sequence(replicas, chunks, *_):

@@ -113,7 +113,7 @@ def test_b8_a_nested_wrapper_runs_the_outer_replicas_module():
     assert len(sets_of(outer)) == 1
 
 
-@pytest.mark.parametrize("inner", ["sequence", "threads", "interleaved", "auto"])
+@pytest.mark.parametrize("inner", ["sequence", "threads", "auto"])
 def test_b8_wrappers_may_be_nested(inner, dispatch):
     base, x = mlp(), torch.randn(8, 5)
     expected = copy.deepcopy(base)

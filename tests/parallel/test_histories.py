@@ -10,7 +10,7 @@ from torch import nn
 from dpbench.parallel import DataParallel, Policy
 from dpbench.parallel.scatter_gather import chunk_sizes
 from dpbench.variants.naive import Naive
-from tests.parallel.histories import apply_in_sequence, assert_alike, interleave, play, random_policy
+from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
 from tests.parallel.remote import take_remote_paths
 from tests.sampling import sampled
 
@@ -54,12 +54,3 @@ def test_a_history_with_uneven_chunks_equals_that_of_the_stock_algorithm_on_them
     stock = play(seed, lambda model: Stock(model, policy.shares), "cpu")
     own = play(seed, lambda model: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
     assert_alike(stock, own, f"history {seed}, {policy}")
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-@pytest.mark.parametrize("seed", sampled(range(HISTORIES), SAMPLE))
-def test_a_history_of_interleaved_lanes_has_the_same_results(seed, monkeypatch):
-    interleave(monkeypatch)
-    policy = replace(random_policy(random.Random(seed)), dispatch="interleaved")
-    own = play(seed, lambda model: DataParallel(model, ["cpu"] * LANES, policy=policy), "cpu")
-    assert_alike(list(play(seed, Stock, "cpu")), own, f"history {seed}, {policy}", in_order=False)

@@ -9,7 +9,6 @@ from tests.parallel.remote import take_remote_paths
 POLICIES = {
     "sequence": {},
     "threads": {"dispatch": "threads"},
-    "interleaved": {"dispatch": "interleaved"},
     "auto": {"dispatch": "auto"},
     "chain": {**SMALL, "route": "chain", "dispatch": "threads"},
     "skip unchanged": {**SMALL, "skip_unchanged": True},
@@ -38,7 +37,7 @@ def test_training_goes_on_after_an_interrupt_at_any_moment(policy, call):
     assert_leaves_nothing(train)
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
 def test_training_goes_on_after_interrupts_at_random_moments(dispatch):
     def train():
         training = Training(lambda base: wrap(base, **SMALL, dispatch=dispatch))

@@ -1,4 +1,4 @@
-"""Sequential and interleaved dispatch of replicas that wait for each other do not deadlock."""
+"""Sequential dispatch of replicas that wait for each other do not deadlock."""
 
 import gc
 import os
@@ -32,8 +32,7 @@ def watchdogs():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
-@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
-def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(dispatch, monkeypatch):
+def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(monkeypatch):
     monkeypatch.setattr(watchdog, "SLOW_CHECKS", 10**9)
     barrier = threading.Barrier(LANES)
     threads = []
@@ -43,7 +42,7 @@ def test_replicas_that_meet_at_a_barrier_get_threads_and_keep_them(dispatch, mon
         threads.append(threading.current_thread())
         return x * 2 if torch.is_grad_enabled() else x
 
-    wrapper, x = wrap(forward, dispatch), torch.arange(6.0)
+    wrapper, x = wrap(forward), torch.arange(6.0)
 
     def loop():
         for _ in range(12):
@@ -70,10 +69,9 @@ def test_slow_replicas_are_helped_later_in_the_first_forward_than_in_others(monk
 
 
 @pytest.mark.usefixtures("_quick_watchdog")
-@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
-def test_a_rescue_of_slow_replicas_changes_no_number(dispatch):
+def test_a_rescue_of_slow_replicas_changes_no_number():
     base, x = mlp(), torch.randn(6, 5)
-    wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1], dispatch)
+    wrapper = wrap(lambda self, x: (time.sleep(0.3), self.inner(x))[1])
     wrapper.module.inner = base
     with pytest.warns(UserWarning, match="others had not begun"):
         torch.testing.assert_close(wrapper(x), base(x))
@@ -97,8 +95,7 @@ def test_draws_of_rescued_replicas_are_warned_of_once(drawing):
 
 
 @pytest.mark.usefixtures("_quick_watchdog")
-@pytest.mark.parametrize("dispatch", ["auto", "interleaved"])
-def test_the_error_of_a_rescued_replica_is_raised(dispatch):
+def test_the_error_of_a_rescued_replica_is_raised():
     meeting = threading.Event()
 
     def forward(self, x):
@@ -109,7 +106,7 @@ def test_the_error_of_a_rescued_replica_is_raised(dispatch):
         return x
 
     with pytest.warns(UserWarning, match="others had not begun"), pytest.raises(KeyError, match="in replica 2"):
-        wrap(forward, dispatch)(torch.arange(3.0))
+        wrap(forward)(torch.arange(3.0))
 
 
 def sequential_run(calls):

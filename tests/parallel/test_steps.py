@@ -24,7 +24,7 @@ SMALL = {"bucket_bytes": 64, "first_bucket_bytes": 16}
 POLICIES = {
     "default": {},
     "small buckets, threads": {**SMALL, "dispatch": "threads"},
-    "one tensor a bucket, interleaved": {"coalesce": False, "dispatch": "interleaved"},
+    "one tensor a bucket": {"coalesce": False},
     "nothing cached, over links": {**SMALL, "cache_replicas": False, "overlap_reduce": False},
 }
 

@@ -84,7 +84,7 @@ def _fork_with_a_wrapper(dispatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("dispatch", ["threads", "interleaved"])
+@pytest.mark.parametrize("dispatch", ["threads"])
 def test_a_forked_process_has_its_own_threads(dispatch):
     # A new process forks: torch may crash in a fork of this one, which has the threads of all tests before.
     process = multiprocessing.get_context("spawn").Process(target=_fork_with_a_wrapper, args=(dispatch,))

@@ -23,7 +23,7 @@ ONE = StepCounts(1, 4, WORK, MODEL, (10**7,) * 4)
 def lanes(sent, devices=2, **numbers):
     """Return the counts of several lanes; device 0 has twice the optimiser's work. `sent` has bytes by purpose."""
     work = {name.replace("work/0", f"work/{i}"): value for i in range(devices) for name, value in WORK.items()}
-    counts = {**work, "work/0/optimiser/bytes/move": 2e9, "turns": 0, **numbers}
+    counts = {**work, "work/0/optimiser/bytes/move": 2e9, **numbers}
     for (purpose, source, destination), pieces in sent.items():
         name = f"sent/{purpose}/{source}/{destination}"
         counts |= {f"{name}/bytes": sum(pieces), f"{name}/messages": len(pieces), f"{name}/largest": max(pieces)}
@@ -143,11 +143,6 @@ def test_threads_share_the_interpreter_and_engines_do_not():
     counts = lanes({}, **calls)
     rest = 1e-6 * (1 + 1 + MODEL.parameters)  # the step, the begin of the backward, the optimiser
     assert summed(TUNED, counts).host_s == pytest.approx(rest + 1e-3 + 30e-3 + 1e-6 + 20e-3)
-    turns = replace(counts, numbers={**counts.numbers, "turns": 500})
-    interleaved = summed(VariantId("tuned[dispatch=interleaved]"), turns)
-    assert interleaved.host_s == pytest.approx(rest + 1e-3 + 40e-3 + 1e-3 + 20e-3)
-    assert interleaved.bound_by is Part.HOST
-    assert interleaved.step_s == interleaved.host_s
 
 
 def test_graphs_are_launched_once_for_each_lane_and_phase():

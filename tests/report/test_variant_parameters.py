@@ -32,8 +32,8 @@ def test_the_list_has_a_line_for_each_with_what_is_allowed():
     assert set(lines) == {f"tuned[{name}=...]" for name in TUNED_PARAMETERS} | {
         f"ddp[{name}=...]" for name in DDP_PARAMETERS
     }
-    assert "threads, sequence, interleaved, auto" in lines["tuned[dispatch=...]"]
+    assert "threads, sequence, auto" in lines["tuned[dispatch=...]"]
     listed = {parameter["name"]: parameter for parameter in vocabulary_json()["parameters"]}
     assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS}
-    assert listed["dispatch"]["allowed"] == "threads, sequence, interleaved, auto"
+    assert listed["dispatch"]["allowed"] == "threads, sequence, auto"
     assert "tuned" in listed["dispatch"]["variants"]

@@ -18,10 +18,8 @@ SMALL = {"bucket_bytes": 200, "first_bucket_bytes": 64, "dispatch": "sequence"}
 POLICIES = {
     "default": Policy(dispatch="sequence"),
     "threads": Policy(dispatch="threads"),
-    "interleaved": Policy(dispatch="interleaved"),
     "small buckets": Policy(**SMALL),
     "small buckets, threads": Policy(**{**SMALL, "dispatch": "threads"}),
-    "small buckets, interleaved": Policy(**{**SMALL, "dispatch": "interleaved"}),
     "one tensor a bucket": Policy(coalesce=False, dispatch="sequence"),
     "no overlap": Policy(overlap_broadcast=False, overlap_reduce=False, overlap_copies=False),
     "only broadcast": Policy(**SMALL, overlap_reduce=False, overlap_copies=False),

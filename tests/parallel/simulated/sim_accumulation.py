@@ -46,7 +46,7 @@ CASES = [
     pytest.param(route, devices, policy, id=f"{route}, {name}, {policy}")
     for route in ROUTES
     for name, devices in (("four devices", DEVICES), ("two lanes each", TWO_LANES_EACH))
-    for policy in ("default", "small buckets", "threads", "interleaved", "no overlap", "only copies", "host staged")
+    for policy in ("default", "small buckets", "threads", "no overlap", "only copies", "host staged")
 ]
 
 

@@ -50,7 +50,7 @@ def test_lanes_on_one_device_draw_in_their_order():
     assert torch.equal(trained("auto"), trained("sequence"))
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved", "auto"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads", "auto"])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_checkpoint_in_a_replica_draws_again_what_its_forward_drew(reentrant, dispatch):
     base = Call(lambda self, x: checkpoint(nn.functional.dropout, x, use_reentrant=reentrant))

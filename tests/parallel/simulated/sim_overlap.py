@@ -48,7 +48,7 @@ def gradient_copies(events):
     return [e for e in nodes if "SumNode" in e.node]
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
 def test_the_first_layer_waits_for_the_first_bucket_only(dispatch):
     _, forward, _ = recorded_step(Policy(**POLICY, dispatch=dispatch), (16, 16))
     packs = [e.id for e in operators(forward, "aten._foreach_copy_", 0)]
@@ -130,7 +130,7 @@ def ready_share(backward, lane_share):
     return sum(e.size_bytes for e in reduces if needs(e.id, set()) <= done[e.source]) / total
 
 
-@pytest.mark.parametrize("dispatch", ["sequence", "threads", "interleaved"])
+@pytest.mark.parametrize("dispatch", ["sequence", "threads"])
 @pytest.mark.parametrize("batches", [(16,), (5, 2, 16)])
 def test_buckets_are_reduced_as_their_layers_are_ready(dispatch, batches):
     events, _, backward = recorded_step(Policy(**POLICY, dispatch=dispatch), batches)

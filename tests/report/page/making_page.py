@@ -40,7 +40,6 @@ ABLATIONS = {
     "tuned[overlap_reduce=false]": 0.27,
     "tuned[overlap_copies=false]": 0.225,
     "tuned[dispatch=threads]": 0.26,
-    "tuned[dispatch=interleaved]": 0.21,
 }
 _BEGAN = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
