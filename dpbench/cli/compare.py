@@ -14,6 +14,7 @@ from dpbench.cli.options import Command, MeasuredOutput, Reference, example, gro
 from dpbench.errors import ExitCode
 from dpbench.jobs.launched.on_all_ranks import leading
 from dpbench.records.store import Retry, new_run_path, sweep_path
+from dpbench.text.outputs import check_output
 
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
@@ -71,7 +72,11 @@ def sweep(
     with leading(os.environ, lambda: load_spec(spec)) as lead:
         if isinstance(lead, ExitCode):
             return lead
-        return measure_spec(lead, lambda: sweep_path(output.results, spec), output, retry=retry, resumes=True)
+        path = sweep_path(output.results, spec)
+        page = path.with_suffix(".html")
+        if os.path.lexists(page):
+            check_output("results", page, [spec])
+        return measure_spec(lead, lambda: path, output, retry=retry, resumes=True, inputs=(spec, path, page))
 
 
 def add_to(app: typer.Typer) -> None:
