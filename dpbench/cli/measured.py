@@ -41,9 +41,11 @@ def measure_spec(
     resumes: bool = False,
     with_counts: bool = False,
     inputs: Sequence[Path] = (),
+    settles: bool = False,
 ) -> ExitCode:
     """`make_path` makes the file of records. If it `resumes`, the next call goes on in the same file.
 
+    No output replaces one of the `inputs`. `settles` is as in `jobs.sweep.run`.
     With `with_counts`, details and JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
@@ -62,7 +64,7 @@ def measure_spec(
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
         warn(load.warning() if load else [])
         check = None if output.allow_different else check_environment
-        swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check)
+        swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check, settles=settles)
     warn(list(swept.warnings))
     if swept.is_interrupted and not swept.records:
         drop_if_empty(store.path)
