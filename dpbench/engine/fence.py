@@ -25,7 +25,7 @@ _CACHES = (
     *("XDG_CACHE_HOME", "MPLCONFIGDIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR"),
     *("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUPY_CACHE_DIR"),
 )
-"""Folders for compiled code, by default in the home folder or beside the sources, where a fenced process cannot write."""
+"""Folders for compiled code. By default they are in the home folder or beside the sources, which cannot be written."""
 _DATA = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 """Data in the user's cache, which a fenced process reads from its old place."""
 
@@ -46,8 +46,8 @@ def landlock_version() -> int:
 def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
     """Close all descriptors but 0 to 2 and `keep`, and fence this process if `SCRATCH` is set.
 
-    It may write in `folders` and in a new one, which `TMPDIR` and the variables of caches name. Call it in a new fork with one thread. Raise
-    OSError if the kernel refuses.
+    It may write in `folders` and in a new one, which `TMPDIR` and the variables of caches name. Call it in a new fork
+    with one thread. Raise OSError if the kernel refuses.
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in keep:

@@ -19,7 +19,7 @@ from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import commit_imported, lend, preload
 from dpbench.jobs.forks import SideError, failed, forked, sender
-from dpbench.measure.borrowed.lent import Probe, SkippedError
+from dpbench.measure.borrowed.lent import Lent, Probe, SkippedError
 from dpbench.measure.borrowed.one_call import refuse_processes
 from dpbench.records.record import Outcome
 
@@ -111,13 +111,18 @@ def is_meant(job: ListJob, name: str) -> bool:
 
 
 def _called(job: ListJob, listed: Listed) -> Listed:
-    folder, probe = Path(job.folder), Probe()
+    folder, probe, firsts = Path(job.folder), Probe(), list[bool]()
+
+    def use(take: Lent, first: bool) -> None:
+        firsts.append(first)
+        refuse_processes(take, probe)
+
     with commit_imported(folder, job.suite):
         try:
-            lend(f"{job.suite} {listed.name}", folder, lambda take: refuse_processes(take, probe), probe)
+            lend(f"{job.suite} {listed.name}", folder, use, probe)
         except SkippedError as error:
             return listed.model_copy(update={"refused": str(error), "is_skipped": True})
-    return listed
+    return listed.model_copy(update={"is_first_call": any(firsts)})
 
 
 if __name__ == "__main__":

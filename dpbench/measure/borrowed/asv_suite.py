@@ -18,6 +18,7 @@ from typing import Any
 
 from asv.util import load_json  # type: ignore[import-untyped]
 from asv_runner._aux import update_sys_path
+from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.peakmem import PeakMemBenchmark
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.timeraw import TimerawBenchmark
@@ -84,13 +85,22 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
                 else Sample(result["samples"][0], result["number"])
             )
 
-        use(take)
+        use(take, _measures_first_call(benchmark))
 
 
 def peak_bytes() -> int:
     """The most memory of this process so far; in a new fork, its parent's at that moment."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def _measures_first_call(benchmark: Any) -> bool:
+    """Whether asv calls it once in each process."""
+    if is_value(benchmark):
+        return False
+    sources = benchmark._attr_sources[1:]  # the first are ours, see `_set_up`
+    wanted = {"number": 1, "repeat": 1, "warmup_time": 0}
+    return all(_get_first_attr(sources, name, None) == value for name, value in wanted.items())
 
 
 def _value(result: Any, unit: str) -> Sample:

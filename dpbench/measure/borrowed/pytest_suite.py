@@ -28,7 +28,7 @@ _ASYNC = "it is a coroutine function, and a gate times calls that return their r
 
 def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
     """Tests by node id with the reason why they cannot be lent, and errors at import."""
-    collector = _Plugin(lambda _: None)
+    collector = _Plugin(lambda *_: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
     return collector.collected, [*collector.failures, *collector.deselected]
@@ -109,24 +109,34 @@ class _Plugin:
                     duration_s = runner(range(number), timer=clock)
                 return Sample(duration_s / number, number)
 
-            self._use(take)
+            self._use(take, False)
         return _with_stats(fixture, fixture._make_runner(function, args, kwargs))
 
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
     ) -> Any:
-        """A sample is one of its rounds."""
-        durations_s: list[float] = []
+        """A sample is one of its rounds. A test with one call of its target has no other call than the sample's."""
+        durations_s, results = list[float](), list[Any]()
+        is_first = (options.get("rounds", 1), options.get("warmup_rounds", 0), iterations) == (1, 0, 1)
         fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
-        fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
+        make_stats = fixture._make_stats
+
+        def noting_stats(calls: int) -> Any:
+            stats = make_stats(calls)
+            stats.update = _both(durations_s.append, stats.update)
+            return stats
+
+        fixture._make_stats = noting_stats
         options |= {"rounds": 1, "warmup_rounds": 0, "iterations": iterations}
         with self._passed_on(fixture, target) as lent:
 
             def take(number: int | None = None) -> Sample:  # noqa: ARG001  # the test says how many
-                pedantic(fixture, lent, *args, **options)
+                results[:] = [pedantic(fixture, lent, *args, **options)]
                 return Sample(durations_s.pop() / iterations, iterations)
 
-            self._use(take)
+            self._use(take, is_first)
+        if is_first and results:
+            return results[0]
         del fixture._make_stats
         return pedantic(fixture, target, *args, **options)
 
@@ -143,6 +153,14 @@ class _Plugin:
             self.error = error
             raise
         self.is_done = True
+
+
+def _both(first: Callable[[float], object], second: Callable[[float], object]) -> Callable[[float], None]:
+    def call(value: float) -> None:
+        first(value)
+        second(value)
+
+    return call
 
 
 def _with_stats(fixture: Any, runner: Callable[..., Any]) -> Any:
