@@ -19,8 +19,10 @@ from dpbench.errors import GateError
 from dpbench.gate.history import history_path
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
+from dpbench.gate.revisions import Repository
 from dpbench.gate.run import UnkeptError, broken_judgement, run_gate
 from dpbench.gate.settings import SETTINGS, Selection
+from dpbench.measure.borrowed.asv_conf import split_name
 from dpbench.report.gate.forms import EXIT_CODES, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.progress import stages
@@ -65,7 +67,13 @@ def gate(
     ] = None,
     wait_for_quiet: Annotated[str, option("Time to wait for a machine that is too busy for times, such as 10m.")] = "0",
     settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
-    asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
+    asv: Annotated[
+        str | None,
+        option(
+            "Measure asv's benchmarks whose names match this regular expression. The path of a configuration may stand "
+            "alone, or before it: bench/asv-pr.conf.json:Step"
+        ),
+    ] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
@@ -156,8 +164,16 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
         re.compile(asv or "")
     except re.error as error:
         raise GateError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
-    given = {"asv": asv, "pytest": pytest}
+    given = {"asv": asv and _from_top(asv), "pytest": pytest}
     return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
+
+
+def _from_top(asv: str) -> str:
+    """A configuration's path in the current folder as one from the repository's top."""
+    named, rest = split_name(asv)
+    if named is None or not Path(named).is_file():
+        return asv
+    return f"{os.path.relpath(Path(named).resolve(), Repository(Path.cwd()).root)}:{rest}"
 
 
 def _duration(name: str, text: str) -> float:
