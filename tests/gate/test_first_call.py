@@ -19,7 +19,12 @@ def once():
     time.sleep({sleep_s})
     return sum(map(one, range({calls})))
 """
-ASV = "class First:\n    number, repeat, warmup_time = 1, 1, 0\n    def time_first(self): once()\ndef time_often(): pass\n"
+ASV = """
+class First:
+    number, repeat, warmup_time = 1, 1, 0
+    def time_first(self): once()
+def time_often(): pass
+"""
 PYTEST = """
 def test_first(benchmark):
     assert benchmark.pedantic(once, rounds=1) == {calls} * ({calls} - 1) // 2

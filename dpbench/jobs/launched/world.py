@@ -20,6 +20,9 @@ _NAMES = {
 }
 
 
+WITHOUT_LAUNCHER = "without a launcher, unset its variables, such as RANK and WORLD_SIZE"
+
+
 class WorldError(WrongInputError):
     """`is_reported` is false in a process that is surely not rank 0, which prints it."""
 
@@ -63,6 +66,9 @@ def read_world(environment: Mapping[str, str]) -> World | None:
 
 
 def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]) -> World:
+    if launcher == "torchrun" and not {*names[2:], "MASTER_ADDR"} & environment.keys():
+        left_over = f"{names[1]}={environment[names[1]]}"
+        raise WorldError(f"{left_over} is set, and nothing else that {launcher} sets; allowed: {WITHOUT_LAUNCHER}")
     try:
         rank = _number(names[0], environment, launcher)
     except WorldError as error:

@@ -50,7 +50,8 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
     if borrower.skipped is not None:
         raise SkippedError(f"the test is skipped: {borrower.skipped}")
     if not borrower.is_done:
-        raise BorrowedError(f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}")
+        where = f" of {borrower.replaced}, which is not pytest-benchmark's" if borrower.replaced else ""
+        raise BorrowedError(f"it passes nothing to its fixture `benchmark`{where}; pytest's exit code is {code}")
     if borrower.passed != {"setup", "call", "teardown"}:
         raise BorrowedError(f"its test does not run to its end; pytest's exit code is {code}")
 
@@ -64,6 +65,7 @@ class _Plugin:
         self.passed: set[str] = set()
         self.skipped: str | None = None
         self.is_done = False
+        self.replaced: str | None = None
         self.error: BaseException | None = None
 
     def pytest_load_initial_conftests(self, args: list[str]) -> None:
@@ -82,6 +84,12 @@ class _Plugin:
         for item in session.items:
             if "benchmark" in getattr(item, "fixturenames", ()):
                 self.collected[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Note a fixture of the project that has the name of pytest-benchmark's."""
+        *_, fixture = item._fixtureinfo.name2fixturedefs.get("benchmark") or [None]
+        module = getattr(getattr(fixture, "func", None), "__module__", "pytest_benchmark")
+        self.replaced = None if module.partition(".")[0] == "pytest_benchmark" else module
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:

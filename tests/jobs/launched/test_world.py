@@ -85,6 +85,12 @@ def line_on(environment):
         return str(error)
 
 
+def test_variables_that_no_launcher_set_are_named_at_once_by_every_rank():
+    with pytest.raises(WorldError, match="^WORLD_SIZE=2 is set, .* unset its variables, such as RANK") as caught:
+        read_world({"RANK": "1", "WORLD_SIZE": "2"})
+    assert caught.value.is_reported
+
+
 @pytest.mark.parametrize(
     ("changes", "is_reported"),
     [
