@@ -46,7 +46,7 @@ def test_a_rank_that_does_not_come_is_one_line_with_the_variables(world):
 
 def test_a_rank_that_cannot_reach_rank_0_ends_with_wrong_input(world):
     other = World(1, 2, 0, 1, world.address, world.port)
-    with pytest.raises(WrongInputError, match=r"^rank 1: rank 0 at .* did not answer within 1.5 s; .* unset its var"):
+    with pytest.raises(WrongInputError, match=r"^rank 1: rank 0 at .* did not answer within 1\.5 s; .* unset its var"):
         lead.follow(other, lambda: SPEC)
 
 
