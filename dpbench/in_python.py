@@ -24,6 +24,7 @@ from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.spec import Spec, from_options
 from dpbench.cases.variants import SCHEMES
 from dpbench.errors import UnusableMachineError, WrongInputError
+from dpbench.jobs.budget import USUAL
 from dpbench.jobs.sweep import machine_for, run_sweep
 from dpbench.records.record import Record
 from dpbench.records.store import Store, new_run_path
@@ -74,8 +75,8 @@ def compare(
     variants: Sequence[str | Callable[..., Any]] = SCHEMES,
     optimizer: Callable[[Any], Any] | None = None,
     mode: str = "train",
-    rounds: int = 5,
-    budget: str = "70s",
+    rounds: int | None = None,
+    budget: str | None = None,
     results: Path | str = "results/runs",
 ) -> Result:
     """Measure variants of data parallelism on a model, and return their comparison.
@@ -90,7 +91,7 @@ def compare(
     _check_batch(inputs, target)
     given = {_name(variant): variant for variant in variants if not isinstance(variant, str)}
     names = [variant if isinstance(variant, str) else f"{_MODULE}:{_name(variant)}" for variant in variants]
-    workload = f"{_name(model)}_model"
+    workload, limit = f"{_name(model)}_model", USUAL if budget is None else budget
     given[workload] = _factory(model, inputs, target, loss, optimizer)
     spec = from_options(
         {
@@ -99,16 +100,16 @@ def compare(
             "batch": str(len(target)),
             "devices": "+".join(devices) if devices else None,
             "modes": mode,
-            "rounds": str(rounds),
-            "budget": budget,
-            "case_time": budget,
+            "rounds": rounds,
+            "budget": limit,
+            "case_time": limit,
         }
     )
     with _importable(given):
-        return _measured(spec, Path(results))
+        return _measured(spec, Path(results), settles=rounds is None and budget is None)
 
 
-def _measured(spec: Spec, results: Path) -> Result:
+def _measured(spec: Spec, results: Path, *, settles: bool) -> Result:
     from dpbench.cases.plan import plan
 
     machine = machine_for(spec)
@@ -116,7 +117,7 @@ def _measured(spec: Spec, results: Path) -> Result:
         raise UnusableMachineError(f"torch can use none of {', '.join(gpus)}: {machine.torch_error}")
     planned = plan(spec, machine)
     with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
-        swept = run_sweep(spec, planned, store, progress)
+        swept = run_sweep(spec, planned, store, progress, settles=settles)
     if swept.is_interrupted:
         raise KeyboardInterrupt
     return Result(compare_records(swept.records, planned.skipped), swept.records)

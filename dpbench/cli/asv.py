@@ -11,6 +11,7 @@ from dpbench.cli.options import Json, example, option
 from dpbench.cli.terminal import show, show_lines, unusable
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.probe import ask_machine
+from dpbench.text.outputs import check_output
 
 
 def asv_machine(
@@ -19,10 +20,11 @@ def asv_machine(
     as_json: Json = False,
 ) -> ExitCode:
     """Write this machine into asv's machine file, with its GPUs, driver, NCCL and torch."""
+    path = _expanded(machine_file)
+    check_output("--machine-file", path)
     info = ask_machine()
     if warnings := unusable(info):
         raise UnusableMachineError("; ".join(warnings))
-    path = _expanded(machine_file)
     entry = stamp_machine(path, platform.node() if machine is None else machine, info)
     if as_json:
         show(entry)

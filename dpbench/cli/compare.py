@@ -12,8 +12,10 @@ from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import measure_spec
 from dpbench.cli.options import Command, MeasuredOutput, Reference, example, grouped, option
 from dpbench.errors import ExitCode
+from dpbench.jobs.budget import USUAL
 from dpbench.jobs.launched.on_all_ranks import leading
 from dpbench.records.store import Retry, new_run_path, sweep_path
+from dpbench.text.outputs import check_output
 
 _VARIANTS_HELP = (
     "Such as tuned,naive; all schemes by default. Parameters go in brackets, quoted, because shells expand them: "
@@ -38,10 +40,13 @@ class SpecOptions:
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train"
     dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32"
     data: Annotated[str, option("random or digits.")] = "random"
-    rounds: Annotated[str, option("Fresh processes for each case.")] = "5"
-    budget: Annotated[str, option("Time for all cases, such as 90s or 2m. It is kept by fewer rounds, but three.")] = (
-        "70s"
-    )
+    rounds: Annotated[
+        str | None, option("Fresh processes for each case; 3 to 5 by default, as the budget has room.")
+    ] = None
+    budget: Annotated[
+        str | None,
+        option(f"Time for all cases, such as 2m; {USUAL} by default. It is kept by fewer rounds, but three."),
+    ] = None
     timeout: Annotated[str, option("Time for one process, without its sampling, such as 2m.", is_rare=True)] = "2m"
     threads: Annotated[str | None, option("Intra-op threads of all lanes together; all cores by default.")] = None
     seed: Annotated[str, option("Seed of models, batches and the order of cases.", is_rare=True)] = "0"
@@ -54,11 +59,15 @@ class SpecOptions:
 @grouped
 def compare(options: SpecOptions, output: MeasuredOutput) -> ExitCode:
     """Compare the variants that this machine can run."""
-    given = asdict(options) | {"case_time": options.budget}
+    budget = USUAL if options.budget is None else options.budget
+    settles = options.budget is None and options.rounds is None
+    given = asdict(options) | {"budget": budget, "case_time": budget}
     with leading(os.environ, lambda: from_options(given)) as lead:
         if isinstance(lead, ExitCode):
             return lead
-        return measure_spec(lead, lambda: new_run_path(output.results, "compare"), output, with_counts=True)
+        return measure_spec(
+            lead, lambda: new_run_path(output.results, "compare"), output, with_counts=True, settles=settles
+        )
 
 
 @grouped
@@ -71,7 +80,11 @@ def sweep(
     with leading(os.environ, lambda: load_spec(spec)) as lead:
         if isinstance(lead, ExitCode):
             return lead
-        return measure_spec(lead, lambda: sweep_path(output.results, spec), output, retry=retry, resumes=True)
+        path = sweep_path(output.results, spec)
+        page = path.with_suffix(".html")
+        if os.path.lexists(page):
+            check_output("results", page, [spec])
+        return measure_spec(lead, lambda: path, output, retry=retry, resumes=True, inputs=(spec, path, page))
 
 
 def add_to(app: typer.Typer) -> None:

@@ -22,6 +22,7 @@ from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob
 from dpbench.report.counts_table import counts_json, counts_text, script_json, script_text
 from dpbench.report.progress import waiting
+from dpbench.text.outputs import check_output_folder
 from dpbench.text.validated import validated
 
 _RANKS = "--nproc-per-node"
@@ -94,6 +95,8 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
         raise WrongInputError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
     if check:
         check_folder(folder)
+    else:
+        check_output_folder("expected", folder)
     records = count_planned(Plan(checked_cases(), ()))
     if update:
         show_lines([f"recorded: {update_counts(folder, records)}"])

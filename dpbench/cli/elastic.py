@@ -20,6 +20,7 @@ from dpbench.records.record import Outcome
 from dpbench.records.store import drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.progress import stages
+from dpbench.text.outputs import check_output_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,7 @@ def elastic(
     meter = LoadMeter()
     settings = elastic_settings(**asdict(run))
     timeout_s = duration_s("timeout", timeout)
+    check_output_folder("results", results)
     check_factory(settings, timeout_s)
     if checkpoints is not None:
         check_checkpoints(checkpoints)

@@ -12,6 +12,7 @@ from dpbench.cli.terminal import warn
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.records.store import Store
 from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
+from dpbench.text.outputs import check_output
 
 
 def export(
@@ -27,6 +28,8 @@ def export(
         raise WrongInputError("--rows: 'samples' is not for --to action; allowed: cases")
     if to is Format.PARQUET and output is None:
         raise WrongInputError("--output: is missing, and parquet is binary; allowed: a file")
+    if output is not None:
+        check_output("--output", output, records)
     contents = [Store(file).read() for file in records]
     warn([warning for content in contents for warning in content.warnings])
     exported = rows_of([record for content in contents for record in content.records], rows)

@@ -1,6 +1,5 @@
 """`dpbench gate`: is a commit slower than another?"""
 
-import errno
 import os
 import re
 import signal
@@ -12,18 +11,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from dpbench.cases.project_file import PROJECT_FILE
 from dpbench.cases.variants import split_list
 from dpbench.cli.options import Command, Json, example, option, output_path
 from dpbench.cli.terminal import show, usage_line
 from dpbench.errors import GateError
-from dpbench.gate.judgement import Judgement
-from dpbench.gate.prepare import GateRequest, Progress
-from dpbench.gate.run import broken_judgement, run_gate
-from dpbench.gate.settings import Selection
+from dpbench.gate.history import history_path
+from dpbench.gate.judgement import Judgement, Verdict
+from dpbench.gate.prepare import GateRequest
+from dpbench.gate.revisions import Repository
+from dpbench.gate.run import UnkeptError, broken_judgement, run_gate
+from dpbench.gate.settings import SETTINGS, Selection
+from dpbench.measure.borrowed.asv_conf import split_name
 from dpbench.report.gate.forms import EXIT_CODES, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit
 from dpbench.report.progress import stages
-from dpbench.text.files import replace_text
+from dpbench.text.files import refuse_links, replace_text
+from dpbench.text.outputs import check_output
 from dpbench.text.quantities import parse_duration
 
 TIERS = ("0", "1", "2")
@@ -31,8 +35,6 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "comment": gate_markdown,
     "junit": gate_junit,
 }
-_NAME_MAX = 255
-"""Bytes of a file name on Linux (limits.h)."""
 
 
 class _GateCommand(Command):
@@ -65,7 +67,13 @@ def gate(
     ] = None,
     wait_for_quiet: Annotated[str, option("Time to wait for a machine that is too busy for times, such as 10m.")] = "0",
     settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
-    asv: Annotated[str | None, option("Measure asv's benchmarks whose names match this regular expression.")] = None,
+    asv: Annotated[
+        str | None,
+        option(
+            "Measure asv's benchmarks whose names match this regular expression. The path of a configuration may stand "
+            "alone, or before it: bench/asv-pr.conf.json:Step"
+        ),
+    ] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
@@ -90,31 +98,40 @@ def gate(
         results=results,
         borrowed=_borrowed(asv, pytest),
     )
-    summary = _checked_summary(files, github=github)
-    with stages(Console(stderr=True)) as say:
-        judgement = _judged(asked, say, lambda broken: _write(broken, writers, summary, github=github), as_json)
+    read = [path for path in (settings, SETTINGS, PROJECT_FILE, pytest and pytest.partition("::")[0]) if path]
+    summary = _checked_summary(files, [*map(Path, read), history_path(results)], github=github)
+    judgement, failure = _judged(asked)
+    if as_json:
+        show(gate_json(judgement))
+    elif judgement.verdict is not Verdict.BROKEN:
+        show(gate_text(judgement))
     _write(judgement, writers, summary, github=github)
-    show(gate_json(judgement) if as_json else gate_text(judgement))
+    if failure is not None:
+        raise failure
     return EXIT_CODES[judgement.verdict]
 
 
-def _judged(asked: GateRequest, progress: Progress, write: Callable[[Judgement], None], as_json: bool) -> Judgement:
+def _judged(asked: GateRequest) -> tuple[Judgement, GateError | None]:
+    """The judgement, and the error that broke the gate or lost its line of history."""
     try:
-        return run_gate(asked, progress=progress)
+        with stages(Console(stderr=True)) as say:
+            return run_gate(asked, progress=say), None
+    except UnkeptError as error:
+        return error.judgement, error
     except GateError as error:
-        broken = broken_judgement(asked, str(error))
-        write(broken)
-        if as_json:
-            show(gate_json(broken))
-        raise
+        return broken_judgement(asked, str(error)), error
 
 
-def _checked_summary(files: Mapping[str, Path], *, github: bool) -> Path | None:
-    """Raise GateError if a file cannot be written."""
-    summary = _summary_file() if github else None
-    for path in (*files.values(), *([summary] if summary else [])):
-        _check_writable(path)
-    _check_replaceable(files)
+def _checked_summary(files: Mapping[str, Path], inputs: list[Path], *, github: bool) -> Path | None:
+    """Raise GateError or WrongInputError if a file cannot be written, would replace an input, or is given twice."""
+    summary, taken = _summary_file() if github else None, dict[str, str]()
+    if summary is not None and not summary.exists():
+        check_output("GITHUB_STEP_SUMMARY", summary)
+    for name, path in files.items():
+        check_output(f"--{name}", path, inputs)
+        first = taken.setdefault(os.path.realpath(path), name)
+        if first != name:
+            raise GateError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
     return summary
 
 
@@ -147,8 +164,16 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
         re.compile(asv or "")
     except re.error as error:
         raise GateError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
-    given = {"asv": asv, "pytest": pytest}
+    given = {"asv": asv and _from_top(asv), "pytest": pytest}
     return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
+
+
+def _from_top(asv: str) -> str:
+    """A configuration's path in the current folder as one from the repository's top."""
+    named, rest = split_name(asv)
+    if named is None or not Path(named).is_file():
+        return asv
+    return f"{os.path.relpath(Path(named).resolve(), Repository(Path.cwd()).root)}:{rest}"
 
 
 def _duration(name: str, text: str) -> float:
@@ -167,25 +192,6 @@ def _summary_file() -> Path | None:
         raise GateError(f"GITHUB_STEP_SUMMARY: {error}") from error
 
 
-def _check_writable(path: Path) -> None:
-    folder = path.absolute().parent
-    if len(os.fsencode(path.name)) > _NAME_MAX:
-        raise GateError(f"{str(path)!r} cannot be written: {os.strerror(errno.ENAMETOOLONG)}")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK) or os.path.isdir(path):
-        raise GateError(f"{str(path)!r} cannot be written; allowed: a file in a folder that exists")
-
-
-def _check_replaceable(files: Mapping[str, Path]) -> None:
-    """Raise GateError if a path is a device or a pipe, or is given twice."""
-    taken: dict[str, str] = {}
-    for name, path in files.items():
-        if path.exists() and not path.is_file():
-            raise GateError(f"{str(path)!r} cannot be written; allowed: a file, no device and no pipe")
-        first = taken.setdefault(os.path.realpath(path), name)
-        if first != name:
-            raise GateError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
-
-
 def _write(
     judgement: Judgement, writers: Mapping[Path, Callable[[Judgement], str]], summary: Path | None, *, github: bool
 ) -> None:
@@ -194,6 +200,7 @@ def _write(
         for path, text in writers.items():
             replace_text(path, text(judgement))
         if summary is not None:
+            refuse_links(summary)
             with summary.open("a", encoding="utf-8") as file:
                 file.write(gate_markdown(judgement))
     except OSError as error:

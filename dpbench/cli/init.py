@@ -19,7 +19,7 @@ from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.first_settings import FoundBenchmarks, find_benchmarks, settings_text
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import SETTINGS
-from dpbench.text.files import reason_of
+from dpbench.text.files import reason_of, refuse_links
 
 _WORKFLOWS = Path(".github/workflows")
 _TEMPLATES = Path(__file__).parents[1] / "gate" / "workflows"
@@ -62,6 +62,7 @@ def write_new(root: Path, texts: Mapping[Path, str]) -> None:
     try:
         for name, text in texts.items():
             path = root / name
+            refuse_links(path)
             for folder in reversed([parent for parent in path.parents if not parent.exists()]):
                 folder.mkdir()
                 made.append(folder)

@@ -29,6 +29,7 @@ from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar, waiting
 from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
+from dpbench.text.outputs import check_output, check_output_folder
 
 
 def measure_spec(
@@ -39,24 +40,31 @@ def measure_spec(
     retry: Retry | None = None,
     resumes: bool = False,
     with_counts: bool = False,
+    inputs: Sequence[Path] = (),
+    settles: bool = False,
 ) -> ExitCode:
     """`make_path` makes the file of records. If it `resumes`, the next call goes on in the same file.
 
+    No output replaces one of the `inputs`. `settles` is as in `jobs.sweep.run`.
     With `with_counts`, details and JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
 
+    check_output_folder("results", output.results)
+    if output.csv is not None:
+        check_output("--csv", output.csv, inputs)
     spec, meter = lead.spec, LoadMeter()
     machine = machine_for(spec)
     load = meter.read()
     if warnings := unusable(machine, spec.devices):
         raise UnusableMachineError("; ".join(warnings))
     planned = lead.plan(machine)
+    output.results.mkdir(parents=True, exist_ok=True)
     store = Store(make_path())
     with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
         warn(load.warning() if load else [])
         check = None if output.allow_different else check_environment
-        swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check)
+        swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check, settles=settles)
     warn(list(swept.warnings))
     if swept.is_interrupted and not swept.records:
         drop_if_empty(store.path)
@@ -68,16 +76,17 @@ def measure_spec(
     with_counts = with_counts and not machine.accelerators and not swept.is_interrupted
     counted = _counted_beside(spec, planned) if with_counts else ()
     show_comparisons(compared, output, counted, swept.other_load)
-    if output.csv is not None:
-        write_rows(rows_of(swept.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     page = PageInputs(swept.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
     finish_page_beside(page, lambda: path, output, spec.reference)
+    if output.csv is not None:
+        write_rows(rows_of(swept.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     if swept.is_interrupted:
         of = f"{len(swept.records)} of {len(planned.cases) * spec.rounds} measurements are kept"
         complain(f"{of}; {'repeat the command to go on' if resumes else f'to see them: dpbench report {store.path}'}")
         raise KeyboardInterrupt
-    measured = any(record.outcome is Outcome.OK for record in swept.records)
+    asked = [record for record in swept.records if record.case.variant in spec.variants]
+    measured = any(record.outcome is Outcome.OK for record in asked)
     return ExitCode.OK if measured else ExitCode.NEGATIVE
 
 

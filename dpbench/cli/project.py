@@ -20,6 +20,7 @@ from dpbench.projection.step_sum import Setting, fitted
 from dpbench.records.store import new_run_path
 from dpbench.report.progress import waiting
 from dpbench.report.projection_table import projections_json, projections_text
+from dpbench.text.outputs import check_output_folder
 from dpbench.text.outside import quoted
 from dpbench.text.validated import MOST
 
@@ -63,6 +64,7 @@ def project(
         check_batch(described.devices if size is None else size, described.devices)
     for variant in chosen:
         check_variant(variant)
+    check_output_folder("results", results)
     with waiting(Console(stderr=True), f"counting a step of {workload} for each variant; about a minute, then cached"):
         ways = ways_of(chosen, machines)
         counted = count_for(workload, chosen, machines, ways)

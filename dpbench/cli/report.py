@@ -11,7 +11,7 @@ from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.options import Form, Output, Reference, example, grouped, option
 from dpbench.cli.page import tell_page
-from dpbench.cli.terminal import complain, show_lines, warn
+from dpbench.cli.terminal import show_lines, warn
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
@@ -20,6 +20,7 @@ from dpbench.report.page.document import write_page
 from dpbench.report.page.inputs import read_inputs
 from dpbench.report.page.machines import by_machine
 from dpbench.report.page.over_commits import check_history, of_two_commits
+from dpbench.text.outputs import check_output
 
 
 @grouped
@@ -45,13 +46,14 @@ def report(
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
     chosen = None if reference is None else _variant(reference)
-    inputs = read_inputs(files)
-    warn(inputs.left_out)
-    if inputs.is_empty:
-        complain(f"{', '.join(map(str, files))}: no line is a record; nothing was written")
-        return ExitCode.NEGATIVE
     if output is None:  # that of one file is its own; several must not replace the page of the first
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
+    check_output("--output", output, files)
+    inputs = read_inputs(files)
+    if inputs.is_empty:
+        reasons = "".join(f"; {reason}" for reason in inputs.left_out[:1])
+        raise WrongInputError(f"{', '.join(map(str, files))}: no line is a record{reasons}")
+    warn(inputs.left_out)
     if commits is not None:
         if history:
             raise WrongInputError("--history: cannot be combined with --commits; allowed: one of them")

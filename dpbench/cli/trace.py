@@ -21,6 +21,7 @@ from dpbench.report.progress import waiting
 from dpbench.report.trace_picture import svg
 from dpbench.report.trace_text import trace_json, trace_text
 from dpbench.text.files import replace_text
+from dpbench.text.outputs import check_output_folder
 from dpbench.trace.timeline import Trace, perfetto
 
 _DEFAULT_VARIANTS = "torch_dp,naive,tuned"
@@ -41,9 +42,10 @@ def trace(
     """
     spec = from_options({"workloads": workload, "variants": variants, "batch": batch, "devices": devices})
     _check_one(spec)
+    check_output_folder("output", output)
     traced = _traced(spec)
-    picture, events = _write(traced, output)
     show(trace_json(traced) if as_json else trace_text(traced))
+    picture, events = _write(traced, output)
     complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
     return ExitCode.OK if any(variant.timeline is not None for variant in traced.variants) else ExitCode.NEGATIVE
 

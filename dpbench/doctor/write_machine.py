@@ -5,7 +5,6 @@ measured rate divided by that share, and a projection of the same operator gives
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from dpbench.errors import UnusableMachineError, WrongInputError
 from dpbench.projection.machine import BOUNDS, UNITS
 from dpbench.projection.machine_file import known_parts
 from dpbench.text.files import replace_text
+from dpbench.text.outputs import check_output
 from dpbench.text.outside import one_line, quoted
 from dpbench.text.validated import Frozen
 
@@ -98,15 +98,9 @@ def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) ->
 
 def check_path(path: Path) -> None:
     """Raise WrongInputError."""
-    allowed = "a path that ends with .toml, in a folder that exists"
     if path.suffix != ".toml":
-        raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not allowed; allowed: {allowed}")
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        reason = "cannot be written to" if folder.is_dir() else "is no folder"
-        raise WrongInputError(f"{FIELD}: {quoted(str(folder))} {reason}; allowed: {allowed}")
-    if path.exists() and not path.is_file():
-        raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not a regular file; allowed: {allowed}")
+        raise WrongInputError(f"{FIELD}: {quoted(str(path))} is not allowed; allowed: a path that ends with .toml")
+    check_output(FIELD, path)
 
 
 def write_machine_file(path: Path, measured: Measured) -> None:

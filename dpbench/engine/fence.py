@@ -21,6 +21,14 @@ from pathlib import Path
 SCRATCH = "DPBENCH_SCRATCH"
 """The variable with the folder in which each fenced fork makes its own; without it there is no fence."""
 
+_CACHES = (
+    *("XDG_CACHE_HOME", "MPLCONFIGDIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR"),
+    *("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CUPY_CACHE_DIR"),
+)
+"""Folders for compiled code. By default they are in the home folder or beside the sources, which cannot be written."""
+_DATA = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
+"""Data in the user's cache, which a fenced process reads from its old place."""
+
 _STDERR = 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # asm-generic/unistd.h
 _SET_NO_NEW_PRIVS = 38  # linux/prctl.h
@@ -38,16 +46,19 @@ def landlock_version() -> int:
 def enclose(*keep: int, folders: Iterable[Path] = ()) -> None:
     """Close all descriptors but 0 to 2 and `keep`, and fence this process if `SCRATCH` is set.
 
-    It may write in `folders` and in a new one, which `TMPDIR` names. Call it in a new fork with one thread. Raise
-    OSError if the kernel refuses.
+    It may write in `folders` and in a new one, which `TMPDIR` and the variables of caches name. Call it in a new fork
+    with one thread. Raise OSError if the kernel refuses.
     """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > _STDERR and int(name) not in keep:
             with suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(int(name))
     if scratch := os.environ.pop(SCRATCH, None):
+        user_cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+        for name, folder in _DATA.items():
+            os.environ.setdefault(name, str(user_cache / folder))
         os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=scratch)
-        os.environ["TRITON_CACHE_DIR"] = tempfile.tempdir  # by default Triton compiles into the home folder
+        os.environ.update(dict.fromkeys(_CACHES, tempfile.tempdir))
         sys.dont_write_bytecode = True
         confine([tempfile.tempdir, "/dev", *map(str, folders)])
 

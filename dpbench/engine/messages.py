@@ -125,11 +125,12 @@ class Side(Frozen):
 class SideReport(Frozen):
     """The seconds of a side's steps, or the outcome and the reason of its failure.
 
-    `number` are the calls of a step, as a borrowed benchmark has calibrated. `way` is what the default dispatch chose.
+    `number` are the calls of a step, as a borrowed benchmark has calibrated; 0 if it can be called once. `way` is what
+    the default dispatch chose.
     """
 
     steps_s: tuple[Seconds, ...] = ()
-    number: int = Field(1, ge=1)
+    number: int = Field(1, ge=0)
     way: str = ""
     outcome: Outcome = Outcome.OK
     reason: str = ""
@@ -237,13 +238,15 @@ class ListJobs(Frozen):
 class Listed(Frozen):
     """`version` is a hash of the benchmark's code, empty if the suite has none.
 
-    `is_value` is whether it gives a value and no time. `refused` says why it cannot be borrowed. If `is_skipped`, its
+    `is_value` is whether it gives a value and no time, `is_first_call` whether it measures the first call of a process
+    alone. `refused` says why it cannot be borrowed. If `is_skipped`, its
     owner skips it here. `timeouts_s` are the suite's limits for the benchmark and its cache.
     """
 
     name: str
     version: str = ""
     is_value: bool = False
+    is_first_call: bool = False
     refused: str | None = None
     is_skipped: bool = False
     timeouts_s: tuple[float, ...] = ()

@@ -39,6 +39,7 @@ from dpbench.text.validated import nearest
 
 LISTER = child_command("dpbench.jobs.listing_child")
 _MOST = 10_000
+_FIRST_CALL = "it measures one call in each process, so it was called once in each"
 _WITHOUT_WRAPPER = frozenset(
     (VariantName.SINGLE, VariantName.TORCH_DP, VariantName.NAIVE, VariantName.FLOOR, VariantName.DDP)
 )
@@ -220,6 +221,7 @@ def choose(selection: Selection, base: Listing, head: Listing) -> Benchmarks:
             *(f"{side}: not read: {problem}" for side, texts in problems.items() for problem in texts),
             *head.notes,
             *(f"{name}: {remark}" for name, remark in remarks.items() if remark),
+            *(f"{name}: {_FIRST_CALL}" for name in works if on_head[name].is_first_call),
         ),
         lost=tuple(name for name in absent if name in works_on_base),
         left_out=(

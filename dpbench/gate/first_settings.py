@@ -1,7 +1,7 @@
 """The first settings of a project: what of its own code a gate can measure.
 
     def step() -> Workload                      a factory, in the repository's root or src
-    asv.conf.json                               a suite of asv, in the root or a folder of it
+    asv.conf.json                               a suite of asv, in any folder
     def test_forward(benchmark)                 a test of pytest-benchmark
 
 Only files that git tracks count. They are parsed, and nothing is executed.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import Path, PurePosixPath
 
+from dpbench.measure.borrowed.asv_conf import repo_subdir
 from dpbench.text.outside import read_input, read_toml
 
 _OF_A_FILE, _MOST_MINUTES = 2, 30
@@ -73,11 +74,13 @@ def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
             module = _module(name)
             factories += [f"{module}:{factory}" for factory in _factories(tree)] if module else []
             tests += [name] if any(map(_is_benchmark, _functions(tree))) else []
+    paths, project = set(map(Path, names)), Path(repo_subdir(root))
     return FoundBenchmarks(
         factories=tuple(factories),
-        has_asv=any(path.name in _ASV and len(path.parts) <= 2 for path in map(PurePosixPath, names)),
+        has_asv=any(PurePosixPath(name).name in _ASV for name in names),
         tests=tuple(tests),
-        is_installable="setup.py" in names or ("pyproject.toml" in names and _has_build(root / "pyproject.toml")),
+        is_installable=project / "setup.py" in paths
+        or (project / "pyproject.toml" in paths and _has_build(root / project / "pyproject.toml")),
     )
 
 

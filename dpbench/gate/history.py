@@ -28,6 +28,7 @@ from dpbench.records.store import Store, StoreError, holds_elastic_records
 from dpbench.stats.intervals import clopper_pearson
 from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
+from dpbench.text.outputs import try_folder
 from dpbench.text.outside import one_line, open_input, read_input
 from dpbench.text.validated import Frozen, Items, Moment, Positive, day_of, what_is_wrong
 
@@ -172,9 +173,11 @@ def check_appendable(path: Path) -> None:
             return
         except OSError as error:
             raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
-    existing = next(place for place in path.absolute().parents if place.exists())
-    if not os.access(existing, os.W_OK):
-        raise HistoryFileError(f"{path}: cannot be written; allowed: --results with a folder that can be")
+    try:
+        try_folder(path.parent)
+    except OSError as error:
+        reason = f"{path}: cannot be written: {reason_of(error)}"
+        raise HistoryFileError(f"{reason}; allowed: --results with a folder that can be") from error
 
 
 def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:

@@ -6,7 +6,7 @@ from dpbench.engine.launch import Launcher, launch
 from dpbench.errors import GateError, ReportedError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.count_sides import count_sides
-from dpbench.gate.history import append_gate
+from dpbench.gate.history import HistoryFileError, append_gate
 from dpbench.gate.judgement import Judgement, Revision, Verdict
 from dpbench.gate.prepare import WORKTREE, GateRequest, Progress, prepare
 from dpbench.gate.settings import Settings
@@ -15,10 +15,19 @@ from dpbench.gate.time_sides import time_sides
 from dpbench.gate.verdict import judge_all
 
 
+class UnkeptError(GateError):
+    """The judgement stands, and its line of history could not be written."""
+
+    def __init__(self, reason: str, judgement: Judgement) -> None:
+        super().__init__(reason)
+        self.judgement = judgement
+
+
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:
     """Append a line to the history if times were measured.
 
-    Raise GateError if the gate cannot judge; then no temporary file and no line of history is left.
+    Raise UnkeptError if the line cannot be written. Raise GateError if the gate cannot judge; then no temporary file
+    and no line of history is left.
     """
     try:
         prepared = prepare(request, launch, progress)
@@ -27,9 +36,12 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             counters = count_sides(prepared, benchmarks, sides, progress)
             times = time_sides(prepared, benchmarks, sides, progress)
         judgement = judge_all(prepared, benchmarks, counters, times)
-        append_gate(prepared.results, judgement, times.cases, times.twin_alarmed)
     except ReportedError as error:
         raise GateError(" ".join(str(error).split())) from error
+    try:
+        append_gate(prepared.results, judgement, times.cases, times.twin_alarmed)
+    except HistoryFileError as error:
+        raise UnkeptError(str(error), judgement) from error
     return judgement
 
 

@@ -12,7 +12,9 @@ The fence needs a kernel with Landlock, and does not refuse chmod. So the folder
 import hashlib
 import json
 import os
+import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -33,7 +36,8 @@ from dpbench.engine.wrapper_of import WRAPPER, built_of, has_wrapper, scratch_of
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.revisions import OF_GIT, gate_folder
-from dpbench.gate.settings import SETTINGS
+from dpbench.gate.settings import DEFAULT_BUILD, SETTINGS, Settings
+from dpbench.measure.borrowed.asv_conf import repo_subdir, split_name
 
 _COMPILE = child_command("dpbench.jobs.compile_child")
 _COMPILE_S, _BUILD_S = 60.0, 3600.0
@@ -78,7 +82,7 @@ def open_sides(prepared: Prepared, launch: Launcher, progress: Progress) -> Iter
         start_s = time.monotonic()
         for side, commit in commits.items() if settings.borrowed else ():
             progress(f"building {side}")
-            build(side, commit, settings.build, launch)
+            build(side, commit, settings, launch)
         build_s = time.monotonic() - start_s
         compile_sides(launch, commits.values(), (benchmark.workload for benchmark in settings.benchmarks))
         built = {f"{side}, as built": built_of(commit) for side, commit in commits.items()}
@@ -98,10 +102,16 @@ def _check_measurable(prepared: Prepared, base: Path, head: Path) -> None:
         )
 
 
-def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
+def build(side: str, commit: Path, settings: Settings, launch: Launcher) -> None:
     """Run the build command, fenced, in the commit's folder, unless it is empty. Raise GateError, which names the
-    `side`.
+    `side`. The default command runs in the folder that asv's configuration names as `repo_subdir`.
     """
+    command, place = settings.build, commit
+    texts = [selection.asv for selection in settings.borrowed if selection.asv is not None]
+    if texts and command == DEFAULT_BUILD:
+        place = commit / repo_subdir(commit, split_name(texts[0])[0])
+        if not place.is_dir() or not place.resolve().is_relative_to(commit.resolve()):
+            raise GateError(f"{side}: asv's repo_subdir: {place.name!r} is no folder of the commit; allowed: one")
     try:
         scratch_of(commit).mkdir()
         if not command:
@@ -109,13 +119,26 @@ def build(side: str, commit: Path, command: str, launch: Launcher) -> None:
         built_of(commit).mkdir()
     except OSError as error:
         raise GateError(f"{str(commit.parent)!r} cannot be written: {error.strerror}") from error
-    line = f"cd {shlex.quote(str(commit))} && {command.replace('{folder}', shlex.quote(str(built_of(commit))))}"
+    run = with_pip(command).replace("{folder}", shlex.quote(str(built_of(commit))))
+    line = f"cd {shlex.quote(str(place))} && {run}"
     folders = list(map(str, (commit, built_of(commit))))
     fenced = [*child_command("dpbench.engine.fence"), *folders, "--", "sh", "-c", line, "build"]
     end = launch(["env", *_build_environment(scratch_of(commit)), *fenced], "", _BUILD_S)
     if end.returncode:
         log = last_lines(end.tail)[-_SHOWN_LINES:]
         raise GateError(f"{side}: build: {command!r} {ending(end)}; its last lines: {' | '.join(log)}")
+
+
+def with_pip(command: str) -> str:
+    """The shell command with this Python's pip for `pip`, or uv's in an environment without one.
+
+    A `pip` elsewhere on the path may belong to another Python, or be a shim that writes where the fence forbids.
+    """
+    python = shlex.quote(sys.executable)
+    pip = f"{python} -m pip"
+    if find_spec("pip") is None and shutil.which("uv"):
+        pip = f"UV_PYTHON={python} uv pip"
+    return re.sub(r"(^|[;&|]\s*)pip3?(?=\s)", lambda match: match[1] + pip, command)
 
 
 def _build_environment(scratch: Path) -> list[str]:

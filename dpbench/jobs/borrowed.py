@@ -4,6 +4,8 @@ coordinator (lockstep_child.py)                       side
   │ <──── {"steps_s": [0.006], "number": 40} ───────    ready; a step is a sample of `number` calls with its set-up
   │ ───── {"steps": 2, "number": 40} ───────────────>   base's number, for all sides
   │ <──── {"steps_s": [0.0001, 0.0001]} ────────────    seconds of one call
+
+A side whose benchmark measures a process' first call is ready with number 0, before any call; see `FirstCallError`.
 """
 
 import gc
@@ -72,7 +74,12 @@ def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) 
     ballast = shifted_heap()  # noqa: F841  # held until the end
     send = sender(pipe)
 
-    def use(take: Lent) -> None:
+    def use(take: Lent, first: bool) -> None:
+        if first:
+            pin(job.cores)
+            send({"steps_s": [job.block_s], "number": 0})
+            take_blocks(pipe, lambda _: take(1).call_s)
+            return
         number = take().calls
         end_s = monotonic() + WARMUP_S
         while monotonic() < end_s:
@@ -100,8 +107,8 @@ def count_borrowed(job: CountJob) -> CountRecord:
     counted: list[tuple[Counts, tuple[Detail, ...]]] = []
     suite, _ = borrowed(job.case.workload) or ("", "")
 
-    def use(take: Lent) -> None:
-        counted.append(count_call(take, probe, folder, details=job.details))
+    def use(take: Lent, first: bool) -> None:
+        counted.append(count_call(take, probe, folder, first=first, details=job.details))
 
     try:
         with commit_imported(folder, suite):

@@ -9,6 +9,10 @@ from dpbench.records.record import Record
 from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 LEAST_ROUNDS = 3
+USUAL = "70s"
+"""The budget of a comparison that asks for no other one."""
+SETTLED_SHARE = 0.8
+"""Of the time that is left after the first round, for the rounds that a default budget settles on: rounds differ."""
 _STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
 """Seconds of a round, of each case in it, and more of one with a process for each rank.
 

@@ -15,6 +15,7 @@ from dpbench.errors import WrongInputError
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
+from dpbench.text.outputs import check_output
 
 # Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
 # a GPU would take the place of the simulator.
@@ -42,7 +43,7 @@ def count_all(
         return ()
     if events is not None:
         assert len(cases) == 1
-        _check_writable(events)
+        check_output("events", events)
     target = os.path.realpath(events) if events else None
     jobs = [CountJob(case=case, events=target, folder=str(folder) if folder else None) for case in cases]
     return run_jobs(jobs, launch=launch, timeout_s=timeout_s)
@@ -82,13 +83,3 @@ def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:
         if record.outcome is Outcome.SKIPPED:
             raise WrongInputError(record.reason)
     return records
-
-
-def _check_writable(events: Path) -> None:
-    # os.path, because a Path raises PermissionError in a folder that cannot be read
-    if os.path.exists(events):
-        is_writable = os.path.isfile(events) and os.access(events, os.W_OK)
-    else:
-        is_writable = os.access(events.parent, os.W_OK | os.X_OK)
-    if not is_writable:
-        raise WrongInputError(f"events: {str(events)!r} cannot be written; allowed: a file in an existing folder")

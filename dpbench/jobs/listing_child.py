@@ -19,7 +19,8 @@ from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import commit_imported, lend, preload
 from dpbench.jobs.forks import SideError, failed, forked, sender
-from dpbench.measure.borrowed.lent import Probe, SkippedError
+from dpbench.measure.borrowed.asv_conf import split_name
+from dpbench.measure.borrowed.lent import Lent, Probe, SkippedError
 from dpbench.measure.borrowed.one_call import refuse_processes
 from dpbench.records.record import Outcome
 
@@ -78,14 +79,15 @@ def _found(job: ListJob) -> Listing:
         if job.suite == "asv":
             from dpbench.measure.borrowed.asv_suite import find_asv, is_value, timeouts_s, why_not
 
-            benchmarks, problems, notes = find_asv(folder)
+            named, _ = split_name(job.text)
+            benchmarks, problems, notes = find_asv(folder, named)
             all_listed = [
                 Listed(
                     name=name,
                     version=benchmark.version,
                     is_value=is_value(benchmark),
                     refused=why_not(benchmark),
-                    timeouts_s=timeouts_s(folder, benchmark),
+                    timeouts_s=timeouts_s(folder, benchmark, named),
                 )
                 for name, benchmark in benchmarks.items()
             ]
@@ -104,20 +106,26 @@ def _found(job: ListJob) -> Listing:
 def is_meant(job: ListJob, name: str) -> bool:
     """By a regular expression as asv's ``--bench``, by a path, or a name."""
     if job.pattern and job.suite == "asv":
-        return re.search(job.text, name) is not None
+        named, text = split_name(job.text)
+        return re.search(text, name.removeprefix(f"{named}:")) is not None
     if job.pattern and ("::" not in job.text or name.startswith(f"{job.text}::")):
         return True  # only this path was collected
     return job.text in (name, name.partition("(" if job.suite == "asv" else "[")[0])
 
 
 def _called(job: ListJob, listed: Listed) -> Listed:
-    folder, probe = Path(job.folder), Probe()
+    folder, probe, firsts = Path(job.folder), Probe(), list[bool]()
+
+    def use(take: Lent, first: bool) -> None:
+        firsts.append(first)
+        refuse_processes(take, probe)
+
     with commit_imported(folder, job.suite):
         try:
-            lend(f"{job.suite} {listed.name}", folder, lambda take: refuse_processes(take, probe), probe)
+            lend(f"{job.suite} {listed.name}", folder, use, probe)
         except SkippedError as error:
             return listed.model_copy(update={"refused": str(error), "is_skipped": True})
-    return listed
+    return listed.model_copy(update={"is_first_call": any(firsts)})
 
 
 if __name__ == "__main__":

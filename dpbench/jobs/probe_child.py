@@ -50,8 +50,7 @@ def read_machine(request: ProbeRequest) -> MachineInfo:
 
 
 def nvml_names() -> tuple[tuple[str, ...], str | None]:
-    import pynvml
-
+    from dpbench.measure.gpu.bindings import pynvml
     from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, start
 
     try:
@@ -70,8 +69,7 @@ def nvml_names() -> tuple[tuple[str, ...], str | None]:
 
 
 def _driver_version() -> str | None:
-    import pynvml
-
+    from dpbench.measure.gpu.bindings import pynvml
     from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask
 
     try:

@@ -18,6 +18,7 @@ from dpbench.engine.messages import Job
 from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.jobs.budget import (
     LEAST_ROUNDS,
+    SETTLED_SHARE,
     RoundCost,
     RoundPlan,
     are_too_many,
@@ -100,11 +101,13 @@ def run_sweep(
     retry: Retry | None = None,
     runner: JobRunner | None = None,
     check: Check | None = None,
+    settles: bool = False,
 ) -> SweepRecords:
     """Measure what the plan needs and the store lacks; each record is stored before the next child starts.
 
     `check` gets a record of the store and the new one before that is stored; an error that it raises ends the sweep.
-    `retry` first removes the plan's failed records. A KeyboardInterrupt ends the sweep. Raises StoreError.
+    `retry` first removes the plan's failed records. `settles` is as in `run`. A KeyboardInterrupt ends the sweep.
+    Raises StoreError.
     """
     runner, meter = runner or RoundProcesses(), LoadMeter()
     with store:
@@ -126,6 +129,7 @@ def run_sweep(
                 timeout_s=spec.timeout_s,
                 launch=runner.launch,
                 progress=progress,
+                settles=settles,
             )
         except KeyboardInterrupt:
             is_interrupted = True
@@ -148,8 +152,11 @@ def run(
     timeout_s: float = 300.0,
     progress: Callable[[Progress], object] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
+    settles: bool = False,
 ) -> None:
     """`order` goes round by round. Children sample for `case_time_s`, or less to keep to `budget_s`.
+
+    If it `settles`, no user asked for these rounds and this budget: their number is fixed after the first one.
 
     Raises KeyboardInterrupt, OSError if no child can be started, UnkillableError, and errors of `records.append`.
     """
@@ -158,16 +165,21 @@ def run(
     left = [pairs for pairs in left if pairs]
     begin_s, earlier, count = clock(), len(rounds) - len(left), len(order) - sum(map(len, left))
     said: RoundPlan | None = None
+    most_rounds = len(left)
 
     def plan_from(index: int, cost: RoundCost) -> RoundPlan:
         """Report a budget that is too short, and again if the plan changes much."""
-        nonlocal said
+        nonlocal said, most_rounds
         elapsed_s, complete = clock() - begin_s, earlier + index
         least = max(LEAST_ROUNDS - complete, 0 if index else 1)
-        plan = plan_rounds(cost, budget_s - elapsed_s, len(left) - index, least, case_time_s)
+        left_s = budget_s - elapsed_s
+        if settles and index:
+            least, left_s = (least, left_s * SETTLED_SHARE) if index == 1 else (most_rounds - index, left_s)
+        plan = plan_rounds(cost, left_s, most_rounds - index, least, case_time_s)
+        most_rounds = index + plan.rounds if settles and index == 1 else most_rounds
         whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
         note = sentence(len(rounds), len(rounds[0]), budget_s, whole.rounds, whole.total_s)
-        is_told = index < len(left) if index else are_too_many(len(left), cost, budget_s)
+        is_told = not settles and (index < len(left) if index else are_too_many(len(left), cost, budget_s))
         if is_told and note is not None and differs(whole, said):
             said = whole
             progress(Progress(count, count, complete, whole.rounds, plan.total_s, note=note))
@@ -191,7 +203,9 @@ def run(
             taken.append(last)
             count += 1
         plan = plan_from(index + 1, cost_of_round(taken, clock() - round_begin_s))
-        progress(report(count, rounds_done=earlier + index + 1, seconds_left=plan.total_s, last=last))
+        done_rounds = earlier + index + 1
+        all_rounds = done_rounds + plan.rounds
+        progress(report(count, rounds_done=done_rounds, rounds=all_rounds, seconds_left=plan.total_s, last=last))
 
 
 def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:

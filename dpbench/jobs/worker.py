@@ -6,13 +6,13 @@ If a GPU has fallen off the bus or needs a reset, the outcome is ``lost_gpu``, a
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-import pynvml
 import torch
 
 from dpbench.engine.messages import Job
 from dpbench.jobs.probe_child import first_line
 from dpbench.jobs.ranks import Rendezvous, connector, fork_ranks
 from dpbench.measure.environment import read_environment
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.facts import uuids_of
 from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, find_gpu, start
 from dpbench.measure.measurement import WrongResultError, measure

@@ -19,6 +19,7 @@ from typing import BinaryIO, Self
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Outcome, Record, RecordLineError, parse_line, to_line
 from dpbench.text.files import append_line, open_locked, reason_of, replace_bytes, sync_folder
+from dpbench.text.outputs import check_output_folder
 from dpbench.text.outside import open_input
 
 
@@ -146,8 +147,7 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
 
 def sweep_path(folder: Path, spec: Path) -> Path:
-    """A stopped sweep continues in this file. Raise StoreError."""
-    _make(folder)
+    """A stopped sweep continues in this file, whose folder need not exist."""
     return folder / f"sweep-{spec.stem}.jsonl"
 
 
@@ -163,7 +163,7 @@ def new_run_path(folder: Path, command: str, ending: str = ".jsonl") -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise StoreError(f"results: {str(path)!r} cannot be written: {error.strerror}") from error
         return path
     raise AssertionError("count() ends")
 
@@ -176,12 +176,7 @@ def drop_if_empty(path: Path) -> None:
 
 def _make(folder: Path) -> None:
     try:
+        check_output_folder("results", folder)
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> StoreError:
-    return StoreError(
-        f"results: {str(folder)!r} cannot be written: {error.strerror}; allowed: a folder that can be written"
-    )
+    except WrongInputError as error:
+        raise StoreError(str(error)) from error

@@ -20,14 +20,15 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Write and sync a new file, then rename it to `path`; a link stays a link.
+    """Write and sync a new file, then rename it to `path`; a link outside of checkouts stays a link.
 
     Raise OSError, and leave the old file, if that fails or the path is a device, a pipe or a folder.
     """
+    refuse_links(path)
     path = Path(os.path.realpath(path))  # unlike Path.resolve, it takes a link to itself
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".dpbench-")
     try:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(fd, path.stat().st_mode & 0o777 if path.exists() else 0o644)
@@ -47,6 +48,15 @@ def cache_folder() -> Path:
     return (root if root.is_absolute() else Path(os.path.expanduser("~"), ".cache")) / "dpbench"
 
 
+def refuse_links(path: Path) -> None:
+    """Raise OSError if a link that lies in a git checkout leads to `path`: a commit may have made it."""
+    absolute = path.absolute()
+    for part in (*reversed(absolute.parents), absolute):
+        folder = Path(os.path.realpath(part.parent))
+        if part.is_symlink() and any(os.path.lexists(top / ".git") for top in (folder, *folder.parents)):
+            raise OSError(errno.ELOOP, f"{part.name!r} in a git checkout is a symbolic link", str(path))
+
+
 _BLOCK_BYTES = 1 << 16
 _BEGINNING = b'{"schema":'
 
@@ -57,6 +67,7 @@ def open_locked(path: Path) -> int:
     A link is not followed, so that no file outside the folder is written. Raise OSError, and BlockingIOError if another
     process has the lock.
     """
+    refuse_links(path)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -95,6 +106,7 @@ def append_line(fd: int, line: bytes, what: str) -> None:
 
 def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> None:
     """As `append_line`, with the folder made if needed. Wait up to `patience_s` for another writer; raise OSError."""
+    refuse_links(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline_s = time.monotonic() + patience_s
     while True:
@@ -115,7 +127,7 @@ def reason_of(error: OSError) -> str:
     """Why a file of lines could not be opened or appended to."""
     if isinstance(error, BlockingIOError):
         return "another process is writing it; allowed: one writer"
-    if error.errno == errno.ELOOP:
+    if error.errno == errno.ELOOP and error.strerror == os.strerror(errno.ELOOP):
         return "a symbolic link; allowed: a regular file"
     return error.strerror or str(error)
 

@@ -9,6 +9,7 @@ import pytest
 from dpbench.cli import gate as cli_gate
 from dpbench.cli import main
 from dpbench.errors import GateError
+from dpbench.gate.run import UnkeptError
 from dpbench.records.store import StoreError
 from tests.report.gate.making_gate import BROKEN, PASS, SLOWER
 
@@ -63,6 +64,16 @@ def test_a_full_disk_is_named_by_the_file_that_it_holds(call, monkeypatch):
     code, _, err = call(SLOWER, "--github")
     assert code == 3
     assert "/dev/full: cannot be written: No space left on device" in err
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_verdict_is_printed_before_the_line_on_a_history_or_file_that_cannot_be_written(call, monkeypatch, words):
+    code, out, err = call(UnkeptError("history.jsonl: cannot be written: No space left on device", SLOWER), *words)
+    assert code == 3
+    assert json.loads(out)["verdict"] == "slower" if words else out.startswith("Slower")
+    assert err == "dpbench: history.jsonl: cannot be written: No space left on device\n"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/dev/full")
+    assert call(SLOWER, "--github", *words)[:2] == (3, out)
 
 
 def test_a_broken_gate_is_reported_in_every_form_and_in_one_line(call, tmp_path):

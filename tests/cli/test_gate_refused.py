@@ -81,7 +81,9 @@ def test_a_history_that_cannot_be_written_is_known_before_anything_is_measured(r
     gate = f"{sys.executable} -P -m dpbench gate --base base --head broken --tiers 1 --results {results}"
     done = unshared(f"{mount} && cd {repository} && PYTHONPATH={ROOT} {gate}; echo $?")
     assert done.stdout == "3\n"
-    assert done.stderr.startswith(f"dpbench: {results}/gate/history.jsonl: cannot be written; allowed: ")
+    assert done.stderr.startswith(
+        f"dpbench: {results}/gate/history.jsonl: cannot be written: Read-only file system; allowed: "
+    )
 
 
 def test_no_space_for_the_commits(repository, tmp_path):

@@ -42,6 +42,14 @@ def test_they_are_compared_like_ours_and_a_faulty_one_costs_its_own_case(dpbench
     assert "importing nowhere raised ModuleNotFoundError" in absent["reason"]
 
 
+def test_a_comparison_in_which_no_variant_asked_for_was_measured_ends_with_code_1(dpbench):
+    """`single` runs beside it, for percentages."""
+    where = ["--workloads", "mlp/tiny", "--batch", "8", "--devices", "cpu*2", "--rounds", "1", "--budget", "5s"]
+    done = dpbench("compare", "--variants", "nowhere:to_be_found", *where)
+    assert done.returncode == 1
+    assert "single" in done.stdout
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_one_line(name, monkeypatch):
     monkeypatch.chdir(OWN.parent)

@@ -123,12 +123,11 @@ def test_several_commits_are_a_history_in_the_order_of_the_repository(dpbench, t
         assert f"From {ends[0][:10]} to {ends[1][:10]}: " in (tmp_path / "r.html").read_text()
 
 
-def test_files_without_a_record_end_with_code_1_and_no_page(dpbench, tmp_path):
+def test_files_without_a_record_are_wrong_input_in_one_line_and_give_no_page(dpbench, tmp_path):
     (tmp_path / "other.jsonl").write_text('{"plant": "a"}\n')
     done = dpbench("report", "other.jsonl", "--json")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "1 bad line was left out" in done.stderr
-    assert done.stderr.endswith("dpbench: other.jsonl: no line is a record; nothing was written\n")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("dpbench: other.jsonl: no line is a record; other.jsonl: line 1 ")
     assert not (tmp_path / "other.html").exists()
 
 

@@ -185,10 +185,10 @@ def test_a_file_is_replaced_whole_and_one_that_cannot_be_written_is_one_line(tmp
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [
-        ("this.txt", "this.txt' is not allowed; allowed: a path that ends with .toml, in a folder that exists"),
-        ("no/folder/this.toml", "no/folder' is no folder"),
-        ("file/this.toml", "file' is no folder"),
-        ("folder.toml", "folder.toml' is not a regular file"),
+        ("this.txt", "this.txt' is not allowed; allowed: a path that ends with .toml"),
+        ("no/folder/this.toml", "no/folder/this.toml' cannot be written: No such file or directory"),
+        ("file/this.toml", "file/this.toml' cannot be written: Not a directory"),
+        ("folder.toml", "folder.toml' cannot be written: Is a directory"),
     ],
 )
 def test_a_wrong_path_is_one_line_before_anything_is_measured(tmp_path, path, complaint):

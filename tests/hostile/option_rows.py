@@ -13,7 +13,7 @@ _NO_DURATION = "is no duration above 0 and at most 168h; .* such as 90s, 2m, 1.5
 _NO_DEVICES = "is not a device list|devices are joined by|allowed|names a cpu"
 _STEPS = "--steps-per-sample: '?{}'? is not allowed; allowed: a whole number from 1 to 100000"
 _NO_BATCH = "--batch: '?{}'? is not allowed; allowed: a list of whole numbers from 1"
-_NO_EVENTS = r"events: '{}' cannot be written; allowed: a file in an existing folder"
+_NO_EVENTS = r"events: '{}' cannot be written: .*; allowed: a file"
 _WHOLE_MIB = "allowed: a number of MiB above 0, at most 1048576"
 _NO_PLANS = ("", "kill", "kill@1", "kill@x:0", "burn@1:0", "kill@1:0,", "kill@-1:0", "join@1:0", "stop@3:0")
 _ONE = ("--variants=naive", "--devices=sim*2", "--workloads=mlp/tiny")
@@ -73,7 +73,7 @@ _GATE = (
     (("--base=x", "--budget=999999999h"), "--budget.*999999999h.*at most 168h"),
     (("--base=x", "--rounds=x"), "rounds"),
     (("--base=x", "--comment=/no/such/x"), "/no/such/x.*cannot be written"),
-    (("--base=x", "--comment=/dev/null"), "no device"),
+    (("--base=x", "--comment=/dev/null"), "'/dev/null' cannot be written: not a regular file"),
     (("--base=x", f"--comment={'9' * 400}"), "cannot be written"),
     (("--base=x", f"--junit={'9' * 400}/x"), "cannot be written"),
     (("--base=HEAD", f"--comment={'x' * 300}"), "File name too long"),
@@ -85,6 +85,9 @@ _GATE = (
     (("--base=x", "--worktree", "--head=y"), "--head.*'y'.*--worktree"),
 )
 _IN_A_REPOSITORY = (
+    (("--base=HEAD~1", "--junit=results/gate/history.jsonl", "--results=results"), "it is an input of this command"),
+    (("--base=HEAD~1", "--comment=./g.toml", "--settings=g.toml"), "it is an input of this command"),
+    (("--base=HEAD~1", "--pytest=dpbench/parallel/__init__.py::x", "--junit=dpbench/parallel/__init__.py"), "an input"),
     (("--base=nowhere",), "--base.*nowhere.*git rev-parse"),
     (("--base=HEAD~1", "--head=nowhere"), "--head.*nowhere.*git rev-parse"),
     (("--base=--all",), "--base.*--all"),
@@ -96,7 +99,7 @@ _IN_A_REPOSITORY = (
     (("--base=HEAD~1", "--settings=fifo"), "fifo: cannot be read: not a regular file"),
     (("--base=HEAD~1", "--settings=/dev/zero"), "/dev/zero: cannot be read: not a regular file"),
     (("--base=HEAD~1", "--junit=dpbench"), "dpbench.*cannot be written"),
-    (("--base=HEAD~1", "--tiers=0", "--comment=fifo"), "fifo' cannot be written; allowed: a file"),
+    (("--base=HEAD~1", "--tiers=0", "--comment=fifo"), "fifo' cannot be written: not a regular file; allowed: a file"),
     (
         ("--base=main", "--head=without", "--tiers=0"),
         "without.*has no dpbench/parallel; allowed: a commit that has one",
@@ -114,13 +117,16 @@ _OF_A_SCRIPT = (
     (("--", "--tiny"), r"arguments: \['--tiny'\] is of a script"),
 )
 _EXPORT = (
+    (("--output=r.jsonl",), "--output: 'r.jsonl' cannot be written: it is an input of this command"),
     (("--to=action", "--rows=samples"), "--rows: 'samples' is not for --to action; allowed: cases"),
     (("--to=parquet",), "--output: is missing, and parquet is binary; allowed: a file"),
     (("--output=no/such",), "--output: 'no/such' cannot be written: No such file or directory; allowed: a file"),
     (("--to=cvs",), "'cvs' is not one of 'csv', 'parquet', 'action'"),
 )
 _REPORT = (
-    (("--output=none/page.html",), "none/page.html: cannot be written: No such file or directory"),
+    (("--output=./r.jsonl",), "--output: 'r.jsonl' cannot be written: it is an input of this command"),
+    (("--output=.",), "--output: '.' cannot be written: Is a directory"),
+    (("--output=none/page.html",), "none/page.html' cannot be written: No such file or directory"),
     (("--output=folder/",), "'folder/' cannot be written, because it ends like a folder"),
     (("--reference=fast",), "reference: 'fast' is no variant"),
     (("--commits", "xy", "cd"), "--commits: 'xy' is no clean commit of the records; allowed: "),
@@ -284,10 +290,10 @@ _COMMANDS = (
     (("asv-machine", "--machine=.."), "--machine"),
     (("asv-machine", "--machine=a\0b"), "--machine"),
     (("asv-machine", "--machine=a\x1b[31m"), "--machine"),
-    (("asv-machine", "--machine-file=/"), "cannot be read"),
+    (("asv-machine", "--machine-file=/"), "machine-file: '/' cannot be written: Is a directory"),
     (("asv-machine", "--machine-file=m/"), "--machine-file.*'m/' cannot be written"),
-    (("asv-machine", "--machine-file=/dev/zero"), "/dev/zero.*cannot be read: not a regular file"),
-    (("asv-machine", "--machine-file=fifo"), "fifo.*cannot be read: not a regular file"),
+    (("asv-machine", "--machine-file=/dev/zero"), "/dev/zero.*cannot be written: not a regular file"),
+    (("asv-machine", "--machine-file=fifo"), "fifo.*cannot be written: not a regular file"),
     (("asv-machine", "--machine-file=~nobody-of-this-name/x"), "--machine-file: '~nobody-of-this-name/x'.*allowed"),
     *((("export", place), f"{place}.*cannot be read: not a regular file") for place in ("fifo", "/dev/zero")),
     (("export", "/none.jsonl"), "cannot be read"),
@@ -337,7 +343,12 @@ def options() -> Iterator[Row]:
         ("counts", _OF_A_SCRIPT, {"train.py": b""}),
         ("export", _EXPORT, {"r.jsonl": record_line({})}),
         ("report", _REPORT, {"r.jsonl": record_line({})}),
-        ("compare", ((("--results=results",), "results.*cannot be written"),), {"results": b"mine"}),
+        ("compare", _OUTPUTS, {"mine": b"mine", "a/r.jsonl": record_line({})}),
+        ("sweep", _SWEEP_OUTPUTS, {"s.toml": b'variants = ["single"]', "link": _link, ".git/HEAD": b""}),
+        ("trace", ((("mlp/tiny", "--devices=sim*2", "--output=file"), "output: 'file' cannot"),), {"file": b"mine"}),
+        ("project", ((_PROJECTION, "results: 'file' cannot be written: Not a directory"),), {"file": b"mine"}),
+        ("counts", ((("--update", "--expected=file/x"), "expected: 'file/x' cannot"),), {"file": b"mine"}),
+        ("elastic", ((("--results=file",), "results: 'file' cannot be written: Not a dir"),), {"file": b"mine"}),
         ("sweep", ((_SWEEP, "results/sweep-s.jsonl.*not written by dpbench"),), _FOREIGN),
         ("sweep", ((_SWEEP, "results/sweep-s.jsonl.*a symbolic link"),), {**_FOREIGN, "results/sweep-s.jsonl": _link}),
     ):
@@ -360,6 +371,18 @@ def _large(path: Path) -> None:
         file.truncate(65 << 20)
 
 
+_OUTPUTS = (
+    (("--results=mine",), "results: 'mine' cannot be written"),
+    (("--csv=a",), "--csv: 'a' cannot be written: Is a directory"),
+    (("--csv=none/cases.csv",), "--csv: 'none/cases.csv' cannot be written: No such file or directory"),
+    (("--csv=a/r.jsonl",), "--csv: 'a/r.jsonl' cannot be written: it is a file of records"),
+)
+_SWEEP_OUTPUTS = (
+    (("s.toml", "--csv=s.toml"), "--csv: 's.toml' cannot be written: it is an input of this command"),
+    (("s.toml", "--results=r", "--csv=r/../r/sweep-s.jsonl"), "--csv: .*: it is an input of this command"),
+    (("s.toml", "--csv=link"), "--csv: 'link' cannot be written: 'link' in a git checkout is a symbolic link"),
+)
+_PROJECTION = ("mlp/tiny", "--machine=8xV100-pcie", "--results=file")
 _SWEEP = ("s.toml", "--results=results")
 _FOREIGN: Files = {"s.toml": b'variants = ["single"]', "results/sweep-s.jsonl": b"milk, eggs; call mother"}
 _PLACES: Files = {"fifo": os.mkfifo, "large.toml": _large}

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pynvml
-
 from dpbench.doctor.findings import Finding, note, ok, unknown, unreliable
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, start
 
 _BUSY_PERCENT = 5

@@ -20,7 +20,7 @@ from dpbench.engine.launch import Exit
 from dpbench.engine.messages import Job, LaunchedRank
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.jobs.launched.agreement import RankFacts, disagreement, facts_of_this_rank
-from dpbench.jobs.launched.world import World
+from dpbench.jobs.launched.world import WITHOUT_LAUNCHER, World
 from dpbench.jobs.round import RoundProcesses
 from dpbench.records.record import Outcome
 
@@ -99,7 +99,7 @@ class Followers:
         if missing:
             raise WrongInputError(
                 f"rank {missing[0]} did not come within {PATIENCE_S:g} s; allowed: on every rank the MASTER_ADDR and "
-                f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}"
+                f"MASTER_PORT that lead to rank 0, here {self.world.address}:{self.world.port - 1}; {WITHOUT_LAUNCHER}"
             )
 
     def _accept_all(self, patience_s: float) -> Iterator[tuple[Connection, Any]]:
@@ -211,12 +211,14 @@ def _free_port() -> int:
 
 
 def follow(world: World, make_spec: Callable[[], Spec]) -> ExitCode:
-    """Return rank 0's exit code, FAILED if it is gone, WRONG_INPUT if it cannot be reached at first."""
+    """Return rank 0's exit code, FAILED if it is gone. Raise WrongInputError if it cannot be reached at first."""
     facts = _facts(world, make_spec)
     try:
         connection = connect(world.address, world.port, SILENCE_S)
     except OSError:
-        return ExitCode.WRONG_INPUT
+        place = f"rank 0 at {world.address}:{world.port - 1}"
+        line = f"rank {world.rank}: {place} did not answer within {SILENCE_S:g} s; allowed: start it too"
+        raise WrongInputError(f"{line}; {WITHOUT_LAUNCHER}") from None
     send(connection, {"hello": facts.model_dump()})
     rounds = RoundProcesses()
     try:

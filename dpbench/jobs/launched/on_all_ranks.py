@@ -69,11 +69,9 @@ def leading(environment: Mapping[str, str], make_spec: Callable[[], Spec]) -> It
     try:
         world = read_world(environment)
     except WorldError as error:
-        if error.is_reported:
-            raise
-        time.sleep(SILENCE_S)
-        yield error.exit_code
-        return
+        if not error.is_reported:
+            time.sleep(SILENCE_S)  # rank 0 reports first, and then some launchers end this process
+        raise
     if world is None:
         yield Lead(make_spec(), RoundProcesses())
         return

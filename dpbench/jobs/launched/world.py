@@ -20,6 +20,9 @@ _NAMES = {
 }
 
 
+WITHOUT_LAUNCHER = "without a launcher, unset its variables, such as RANK and WORLD_SIZE"
+
+
 class WorldError(WrongInputError):
     """`is_reported` is false in a process that is surely not rank 0, which prints it."""
 
@@ -57,12 +60,17 @@ def read_world(environment: Mapping[str, str]) -> World | None:
     Raises WorldError if the variables do not say how to reach rank 0.
     """
     for launcher, names in _NAMES.items():
-        if environment.get(names[1], "1") != "1":
+        if (environment.get(names[1]) or "1") != "1":
             return _world(launcher, names, environment)
+        if launcher == "torchrun" and {names[1], names[2]} <= environment.keys():
+            return None  # it started one process, even if srun started several torchruns
     return None
 
 
 def _world(launcher: str, names: tuple[str, ...], environment: Mapping[str, str]) -> World:
+    if launcher == "torchrun" and not {*names[2:], "MASTER_ADDR"} & environment.keys():
+        left_over = f"{names[1]}={environment[names[1]]}"
+        raise WorldError(f"{left_over} is set, and nothing else that {launcher} sets; allowed: {WITHOUT_LAUNCHER}")
     try:
         rank = _number(names[0], environment, launcher)
     except WorldError as error:
@@ -97,10 +105,10 @@ def _number(name: str, environment: Mapping[str, str], launcher: str) -> int:
 
 def _first_host(environment: Mapping[str, str], launcher: str) -> str:
     hosts = environment.get("SLURM_STEP_NODELIST") if launcher == "srun" else None
-    match = re.match(r"([^\[,\s]+)(?:\[(\d+)[^\]]*\])?", hosts or "")
-    if match is None:
+    first = re.match(r"([^\[,\s]|\[[^\]]*\])+", hosts or "")
+    if first is None:
         raise WorldError("MASTER_ADDR: is not set; allowed: the address of rank 0's machine")
-    return match[1] + (match[2] or "")
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0])  # node[07-09]-x is node07-x, node08-x and node09-x
 
 
 def _port(environment: Mapping[str, str], launcher: str) -> int:

@@ -18,27 +18,31 @@ from typing import Any
 
 from asv.util import load_json  # type: ignore[import-untyped]
 from asv_runner._aux import update_sys_path
+from asv_runner.benchmarks._base import _get_first_attr
 from asv_runner.benchmarks.peakmem import PeakMemBenchmark
 from asv_runner.benchmarks.time import TimeBenchmark
 from asv_runner.benchmarks.timeraw import TimerawBenchmark
 from asv_runner.discovery import disc_benchmarks, get_benchmark_from_name
 from asv_runner.setup_cache import _setup_cache
 
+from dpbench.measure.borrowed.asv_conf import configurations, split_name
 from dpbench.measure.borrowed.lent import PEAK_UNIT, SAMPLE_S, BorrowedError, Probe, Sample, SkippedError, Use
 from dpbench.measure.undisturbed import stopwatch
 
-_CONFIGS = ("asv.conf.json", "asv.conf.jsonc", "*/asv.conf.json", "*/asv.conf.jsonc")
 
+def find_asv(commit: Path, named: str | None = None) -> tuple[dict[str, Any], list[str], list[str]]:
+    """All benchmarks by name with their parameters, the last lines of errors at import, and notes.
 
-def find_asv(commit: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    """All benchmarks by name with their parameters, the last lines of errors at import, and notes."""
-    (folder, notes), errors = _enter_suite(commit), io.StringIO()
+    Names begin with the path of the configuration if it was `named`.
+    """
+    (folder, notes), errors = _enter_suite(commit, named), io.StringIO()
     update_sys_path(folder)
     with redirect_stderr(errors):
         benchmarks = list(disc_benchmarks(folder, ignore_import_errors=True))
     tracebacks = errors.getvalue().split("Traceback (most recent call last):\n")[1:]
     problems = [text.strip().splitlines()[-1] for text in tracebacks]
-    return {name: benchmark for benchmark in benchmarks for name in _names_of(benchmark)}, problems, notes
+    prefix = f"{named}:" if named else ""
+    return {prefix + name: benchmark for benchmark in benchmarks for name in _names_of(benchmark)}, problems, notes
 
 
 def why_not(benchmark: Any) -> str | None:
@@ -48,9 +52,9 @@ def why_not(benchmark: Any) -> str | None:
     return "it is a coroutine function, which asv does not await" if iscoroutinefunction(benchmark.func) else None
 
 
-def timeouts_s(commit: Path, benchmark: Any) -> tuple[float, float]:
+def timeouts_s(commit: Path, benchmark: Any, named: str | None = None) -> tuple[float, float]:
     """The suite's limits for a benchmark and for its `setup_cache`."""
-    default_s = float(_configuration(commit)[1].get("default_benchmark_timeout", 60))
+    default_s = float(_configuration(commit, named)[1].get("default_benchmark_timeout", 60))
     own_s = default_s if benchmark.timeout is None else float(benchmark.timeout)
     return own_s, own_s if benchmark.setup_cache_timeout is None else float(benchmark.setup_cache_timeout)
 
@@ -84,7 +88,7 @@ def lend_asv(commit: Path, name: str, caches: Path, use: Use, probe: Probe | Non
                 else Sample(result["samples"][0], result["number"])
             )
 
-        use(take)
+        use(take, _measures_first_call(benchmark))
 
 
 def peak_bytes() -> int:
@@ -93,27 +97,39 @@ def peak_bytes() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
+def _measures_first_call(benchmark: Any) -> bool:
+    """Whether asv calls it once in each process."""
+    if is_value(benchmark):
+        return False
+    sources = benchmark._attr_sources[1:]  # the first are ours, see `_set_up`
+    wanted = {"number": 1, "repeat": 1, "warmup_time": 0}
+    return all(_get_first_attr(sources, name, None) == value for name, value in wanted.items())
+
+
 def _value(result: Any, unit: str) -> Sample:
     if not isinstance(result, int | float) or not math.isfinite(result):
         raise BorrowedError(f"its value is {result!r:.40}; allowed: a finite number")
     return Sample(result, 0, unit)
 
 
-def _configuration(commit: Path) -> tuple[Path, dict[str, Any]]:
-    configs = list(itertools.chain.from_iterable(sorted(commit.glob(pattern)) for pattern in _CONFIGS))
-    if not configs:
-        raise BorrowedError("no asv.conf.json; allowed: one in the repository's root or in a folder of it")
-    return configs[0], load_json(str(configs[0]), js_comments=True)
+def _configuration(commit: Path, named: str | None = None) -> tuple[Path, dict[str, Any]]:
+    path = commit / named if named else next(iter(configurations(commit)), commit / "asv.conf.json")
+    if not path.is_file():
+        raise BorrowedError(f"no {named or path.name}; allowed: asv's configuration in a folder of the repository")
+    return path, load_json(str(path), js_comments=True)
 
 
-def _enter_suite(commit: Path) -> tuple[str, list[str]]:
+def _enter_suite(commit: Path, named: str | None = None) -> tuple[str, list[str]]:
     """Set the variables that asv sets, from `matrix` the first value; return the `benchmark_dir`, and notes."""
-    path, config = _configuration(commit)
+    path, config = _configuration(commit, named)
     folder = path.parent / config.get("benchmark_dir", "benchmarks")
     if not folder.is_dir():
         raise BorrowedError(f"{path.relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
     os.environ.update(ASV="true", ASV_PROJECT=str(config.get("project", "")), ASV_CONF_DIR=str(path.parent))
-    notes = list[str]()
+    notes, others = list[str](), configurations(commit)[1:]
+    if others and not named:
+        there = ", ".join(str(other.relative_to(commit)) for other in others)
+        notes.append(f"measured is {path.relative_to(commit)}, not {there}; --asv PATH names another one")
     for kind in ("env", "env_nobuild"):
         for name, given in dict(config.get("matrix", {}).get(kind) or {}).items():
             values = given if isinstance(given, list) else [given]
@@ -132,7 +148,8 @@ def _names_of(benchmark: Any) -> Iterator[str]:
 @contextmanager
 def _set_up(commit: Path, name: str, caches: Path, probe: Probe | None) -> Iterator[Any]:
     # These options precede the suite's own. They make a run one sample.
-    folder, bare = _enter_suite(commit)[0], name.partition("(")[0]
+    named, name = split_name(name)
+    folder, bare = _enter_suite(commit, named)[0], name.partition("(")[0]
     benchmark = get_benchmark_from_name(folder, bare, extra_params={"repeat": (1, 1, 0.0), "sample_time": SAMPLE_S})
     if benchmark.params:
         benchmark.set_param_idx(list(_names_of(benchmark)).index(name))

@@ -50,7 +50,8 @@ class Probe:
         return probed
 
 
-Use = Callable[[Lent], object]
+Use = Callable[[Lent, bool], object]
+"""Gets a benchmark, and whether a process' first call is what it measures: then it can be called once."""
 
 
 def import_from(folders: Sequence[str], *, one_thread: bool) -> None:

@@ -1,6 +1,6 @@
 """One call of a borrowed benchmark: whether it starts processes, and its exact counters.
 
-python_calls                     always
+python_calls                     always; of a process' first call, if the benchmark measures that, nothing else
 host_operators, host_bytes       if torch is imported
 python_peak_bytes                otherwise: the most memory that the call's own objects take
 """
@@ -40,15 +40,23 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
         raise BorrowedError(f"its set-up {_REFUSED}")
 
 
-def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """The counters of a call or its value, and with `details` their lines of code in `commit`."""
-    first, _ = take(1), take(1)
-    if not first.calls:
-        return Counts(phases={}, value=first.call_s, unit=first.unit), ()
+def count_call(
+    take: Lent, probe: Probe, commit: Path, *, first: bool, details: bool
+) -> tuple[Counts, tuple[Detail, ...]]:
+    """The counters of a call or its value, and with `details` their lines of code in `commit`.
+
+    If the process' `first` call is what the benchmark measures, only its Python calls are counted: there is no second.
+    """
+    if not first:
+        sample, _ = take(1), take(1)
+        if not sample.calls:
+            return Counts(phases={}, value=sample.call_s, unit=sample.unit), ()
     calls = PythonCallSites() if details else PythonCalls()
     probe.around = partial(_Counting, calls)
     take(1)
-    counters = {"python_calls": calls.by_phase()[Phase.FORWARD], **_memory_or_operators(take, probe)}
+    counters = {"python_calls": calls.by_phase()[Phase.FORWARD]}
+    if not first:
+        counters |= _memory_or_operators(take, probe)
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(**counters)})
     with chdir(commit):
         return counts, limited(calls.details()) if isinstance(calls, PythonCallSites) else ()

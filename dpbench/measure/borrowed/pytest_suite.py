@@ -28,7 +28,7 @@ _ASYNC = "it is a coroutine function, and a gate times calls that return their r
 
 def find_pytest(commit: Path, where: str) -> tuple[dict[str, str | None], list[str]]:
     """Tests by node id with the reason why they cannot be lent, and errors at import."""
-    collector = _Plugin(lambda _: None)
+    collector = _Plugin(lambda *_: None)
     if (commit / where).exists():
         _run(commit, ["--collect-only", where], collector)
     return collector.collected, [*collector.failures, *collector.deselected]
@@ -50,7 +50,8 @@ def lend_pytest(commit: Path, name: str, use: Use, probe: Probe | None = None) -
     if borrower.skipped is not None:
         raise SkippedError(f"the test is skipped: {borrower.skipped}")
     if not borrower.is_done:
-        raise BorrowedError(f"it passes nothing to its fixture `benchmark`; pytest's exit code is {code}")
+        where = f" of {borrower.replaced}, which is not pytest-benchmark's" if borrower.replaced else ""
+        raise BorrowedError(f"it passes nothing to its fixture `benchmark`{where}; pytest's exit code is {code}")
     if borrower.passed != {"setup", "call", "teardown"}:
         raise BorrowedError(f"its test does not run to its end; pytest's exit code is {code}")
 
@@ -64,6 +65,7 @@ class _Plugin:
         self.passed: set[str] = set()
         self.skipped: str | None = None
         self.is_done = False
+        self.replaced: str | None = None
         self.error: BaseException | None = None
 
     def pytest_load_initial_conftests(self, args: list[str]) -> None:
@@ -82,6 +84,12 @@ class _Plugin:
         for item in session.items:
             if "benchmark" in getattr(item, "fixturenames", ()):
                 self.collected[item.nodeid] = _ASYNC if iscoroutinefunction(getattr(item, "obj", None)) else None
+
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Note a fixture of the project that has the name of pytest-benchmark's."""
+        *_, fixture = item._fixtureinfo.name2fixturedefs.get("benchmark") or [None]
+        module = getattr(getattr(fixture, "func", None), "__module__", "pytest_benchmark")
+        self.replaced = None if module.partition(".")[0] == "pytest_benchmark" else module
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -109,25 +117,29 @@ class _Plugin:
                     duration_s = runner(range(number), timer=clock)
                 return Sample(duration_s / number, number)
 
-            self._use(take)
+            self._use(take, False)
         return _with_stats(fixture, fixture._make_runner(function, args, kwargs))
 
     def lend_pedantic(
         self, pedantic: Callable[..., Any], fixture: Any, target: Any, *args: Any, iterations: int = 1, **options: Any
     ) -> Any:
-        """A sample is one of its rounds."""
-        durations_s: list[float] = []
+        """A sample is one of its rounds. A test with one call of its target has no other call than the sample's."""
+        durations_s, results = list[float](), list[Any]()
+        is_first = (options.get("rounds", 1), options.get("warmup_rounds", 0), iterations) == (1, 0, 1)
         fixture._timer, fixture.disabled = stopwatch(time.perf_counter), False
         fixture._make_stats = lambda _: mock.Mock(update=durations_s.append)
         options |= {"rounds": 1, "warmup_rounds": 0, "iterations": iterations}
         with self._passed_on(fixture, target) as lent:
 
             def take(number: int | None = None) -> Sample:  # noqa: ARG001  # the test says how many
-                pedantic(fixture, lent, *args, **options)
-                return Sample(durations_s.pop() / iterations, iterations)
+                results[:] = [pedantic(fixture, lent, *args, **options)]
+                return Sample(durations_s[-1] / iterations, iterations)
 
-            self._use(take)
+            self._use(take, is_first)
         del fixture._make_stats
+        if is_first and results:
+            fixture._make_stats(iterations).update(durations_s[-1])
+            return results[0]
         return pedantic(fixture, target, *args, **options)
 
     @contextmanager

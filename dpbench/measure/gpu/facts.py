@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import ParamSpec, TypeVar
 
-import pynvml
 import torch
 
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, find_gpu, start
 
 P = ParamSpec("P")

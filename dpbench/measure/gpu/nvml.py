@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
-import pynvml
-
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.records.readings import Reading
 
 P = ParamSpec("P")

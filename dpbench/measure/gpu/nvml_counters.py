@@ -8,8 +8,7 @@ NVLink alone. The newer ids of thermal and power-brake slowdown are not used: dr
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import pynvml
-
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.nvml import CounterState, Gpu, NotOfferedError, ask, check, counter
 from dpbench.records.readings import Reading
 

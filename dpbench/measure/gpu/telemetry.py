@@ -13,9 +13,9 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-import pynvml
 import torch
 
+from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.facts import uuids_of
 from dpbench.measure.gpu.nvml import Gpu, NotOfferedError, ask, check, counter, find_gpu, reading, start
 from dpbench.measure.gpu.nvml_counters import THROTTLING, TRAFFIC, energy_j, read_counters, throttled_s, traffic_bytes

@@ -45,8 +45,9 @@ def test_a_rank_that_does_not_come_is_one_line_with_the_variables(world):
 
 
 def test_a_rank_that_cannot_reach_rank_0_ends_with_wrong_input(world):
-    rank_1(world, codes := []).join()
-    assert codes == [ExitCode.WRONG_INPUT]
+    other = World(1, 2, 0, 1, world.address, world.port)
+    with pytest.raises(WrongInputError, match=r"^rank 1: rank 0 at .* did not answer within 1\.5 s; .* unset its var"):
+        lead.follow(other, lambda: SPEC)
 
 
 def test_an_unknown_name_is_one_line_at_once(world):
@@ -91,12 +92,12 @@ def test_facts_of_another_dpbench_are_refused_and_get_code_2(world):
     assert stranger == [{"end": 2}]
 
 
-def test_a_rank_whose_variables_hide_rank_0_is_silent(monkeypatch):
+def test_a_rank_whose_variables_hide_rank_0_is_silent_until_rank_0_has_reported(monkeypatch):
     waited = []
     monkeypatch.setattr(on_all_ranks.time, "sleep", waited.append)
     environment = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "1"}
-    with on_all_ranks.leading(environment, pytest.fail) as exit_code:
-        assert exit_code is ExitCode.WRONG_INPUT
+    with pytest.raises(WrongInputError, match="MASTER_ADDR"), on_all_ranks.leading(environment, pytest.fail):
+        pass
     assert waited == [lead.SILENCE_S]
     assert waited[0] > lead.PATIENCE_S
 

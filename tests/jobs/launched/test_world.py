@@ -31,12 +31,27 @@ def test_torchruns_variables():
 
 
 @pytest.mark.parametrize(
-    ("hosts", "first"), [("gpu[07-08,11]", "gpu07"), ("a,b", "a"), ("one", "one"), ("n[3,5]-ib", "n3")]
+    ("hosts", "first"),
+    [
+        ("gpu[07-08,11]", "gpu07"),
+        ("a,b", "a"),
+        ("one", "one"),
+        ("n[3,5]-ib,b", "n3-ib"),
+        ("a,b[001,003],c", "a"),
+        ("rack[0-1]n[2-3]", "rack0n2"),
+    ],
 )
 def test_sruns_variables_and_its_first_host(hosts, first):
     world = read_world({**SRUN, "SLURM_STEP_NODELIST": hosts})
     assert (world.rank, world.size, world.local_rank, world.local_size) == (3, 4, 1, 2)
     assert (world.address, world.port) == (first, 20123)
+
+
+@pytest.mark.parametrize("size", ["1", ""])
+def test_torchrun_with_one_process_measures_alone_under_srun_and_an_empty_size_is_none(size):
+    own = {"RANK": "0", "WORLD_SIZE": size, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    assert read_world({**SRUN, **own}) is None
+    assert read_world({"WORLD_SIZE": size}) is None
 
 
 def test_the_users_own_address_and_port_are_taken_under_srun():
@@ -83,6 +98,12 @@ def line_on(environment):
         return read_world(environment).fault
     except WorldError as error:
         return str(error)
+
+
+def test_variables_that_no_launcher_set_are_named_at_once_by_every_rank():
+    with pytest.raises(WorldError, match=r"^WORLD_SIZE=2 is set, .* unset its variables, such as RANK") as caught:
+        read_world({"RANK": "1", "WORLD_SIZE": "2"})
+    assert caught.value.is_reported
 
 
 @pytest.mark.parametrize(
