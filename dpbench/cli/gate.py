@@ -68,11 +68,7 @@ def gate(
     wait_for_quiet: Annotated[str, option("Time to wait for a machine that is too busy for times, such as 10m.")] = "0",
     settings: Annotated[Path | None, option("TOML file; benchmarks/gate.toml or pyproject.toml by default.")] = None,
     asv: Annotated[
-        str | None,
-        option(
-            "Measure asv's benchmarks whose names match this regular expression. The path of a configuration may stand "
-            "alone, or before it: bench/asv-pr.conf.json:Step"
-        ),
+        str | None, option("Measure asv's benchmarks that match: an EXPRESSION, or CONFIG.json:EXPRESSION.")
     ] = None,
     pytest: Annotated[str | None, option("Measure what pytest-benchmark does in this file, folder or node id.")] = None,
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
@@ -98,8 +94,8 @@ def gate(
         results=results,
         borrowed=_borrowed(asv, pytest),
     )
-    read = [path for path in (settings, SETTINGS, PROJECT_FILE, pytest and pytest.partition("::")[0]) if path]
-    summary = _checked_summary(files, [*map(Path, read), history_path(results)], github=github)
+    inputs = [settings or SETTINGS, PROJECT_FILE, (pytest or "").partition("::")[0], history_path(results)]
+    summary = _checked_summary(files, [Path(str(path)) for path in inputs], github=github)
     judgement, failure = _judged(asked)
     if as_json:
         show(gate_json(judgement))

@@ -140,6 +140,37 @@ def run_sweep(
     return SweepRecords(of_plan, warnings, is_interrupted, None if is_complete else meter.read())
 
 
+@dataclass
+class _Planner:
+    """The rounds that are left, after each round. `said` is the plan that was reported."""
+
+    asked_rounds: int
+    left_rounds: int
+    earlier: int
+    budget_s: float
+    case_time_s: float
+    settles: bool
+    said: RoundPlan | None = None
+
+    def plan_from(self, index: int, cost: RoundCost, elapsed_s: float, cases: int) -> tuple[RoundPlan, int, str | None]:
+        """The plan from the round `index` of those left, the rounds of the whole, and the line to report."""
+        complete, left_s = self.earlier + index, self.budget_s - elapsed_s
+        least, most = max(LEAST_ROUNDS - complete, 0 if index else 1), self.left_rounds - index
+        if self.settles and index:
+            least, left_s = (least, left_s * SETTLED_SHARE) if index == 1 else (most, left_s)
+        plan = plan_rounds(cost, left_s, most, least, self.case_time_s)
+        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
+        if self.settles:
+            self.left_rounds = index + plan.rounds if index == 1 else self.left_rounds
+            return plan, whole.rounds, None
+        note = sentence(self.asked_rounds, cases, self.budget_s, whole.rounds, whole.total_s)
+        is_told = index < self.left_rounds if index else are_too_many(self.left_rounds, cost, self.budget_s)
+        if not is_told or note is None or not differs(whole, self.said):
+            return plan, whole.rounds, None
+        self.said = whole
+        return plan, whole.rounds, note
+
+
 def run(
     order: Sequence[tuple[int, Case]],
     *,
@@ -164,25 +195,13 @@ def run(
     left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
     left = [pairs for pairs in left if pairs]
     begin_s, earlier, count = clock(), len(rounds) - len(left), len(order) - sum(map(len, left))
-    said: RoundPlan | None = None
-    most_rounds = len(left)
+    planner = _Planner(len(rounds), len(left), earlier, budget_s, case_time_s, settles)
 
     def plan_from(index: int, cost: RoundCost) -> RoundPlan:
         """Report a budget that is too short, and again if the plan changes much."""
-        nonlocal said, most_rounds
-        elapsed_s, complete = clock() - begin_s, earlier + index
-        least = max(LEAST_ROUNDS - complete, 0 if index else 1)
-        left_s = budget_s - elapsed_s
-        if settles and index:
-            least, left_s = (least, left_s * SETTLED_SHARE) if index == 1 else (most_rounds - index, left_s)
-        plan = plan_rounds(cost, left_s, most_rounds - index, least, case_time_s)
-        most_rounds = index + plan.rounds if settles and index == 1 else most_rounds
-        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
-        note = sentence(len(rounds), len(rounds[0]), budget_s, whole.rounds, whole.total_s)
-        is_told = not settles and (index < len(left) if index else are_too_many(len(left), cost, budget_s))
-        if is_told and note is not None and differs(whole, said):
-            said = whole
-            progress(Progress(count, count, complete, whole.rounds, plan.total_s, note=note))
+        plan, whole_rounds, note = planner.plan_from(index, cost, clock() - begin_s, len(rounds[0]))
+        if note is not None:
+            progress(Progress(count, count, earlier + index, whole_rounds, plan.total_s, note=note))
         return plan
 
     plan = plan_from(0, guessed_cost([case for _, case in left[0]])) if left else None

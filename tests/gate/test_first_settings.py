@@ -50,7 +50,7 @@ def test_what_a_file_has(
     [
         (["asv.conf.json", "setup.py"], True, True),
         (["perf/asv.conf.jsonc"], True, False),
-        (["a/b/asv.conf.json", "a/setup.py"], False, False),
+        (["a/b/asv.conf.json", "a/setup.py"], True, False),
         (["pyproject.toml"], False, True),
         (["tools/pyproject.toml"], False, False),
     ],
