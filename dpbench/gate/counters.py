@@ -43,7 +43,7 @@ class CounterKind:
     """A change of at most `slack`, a share of base's count or a number, is no change.
 
     `tolerance` says which growth of the settings is tolerated. `grows` is whether its growth is compared when something
-    doubles. `has_details` is whether the lines of code behind it are known.
+    doubles.
     """
 
     names: str
@@ -53,22 +53,20 @@ class CounterKind:
     is_memory: bool = False
     trade: Trade = Trade.FASTER_IF_MOVED
     grows: bool = True
-    has_details: bool = False
 
 
 _HOST = "(python_calls|host_operators)"
 _ONCE = r"uses\.(start|copied|pickled)"
 KINDS = (
-    CounterKind(r"\w+\.python_calls", tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    CounterKind(r"\w+\.python_calls", tolerance="host", trade=Trade.NOT_SLOWER),
     # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
-    CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER),
     CounterKind(r"\w+\.(thread_python_calls|host_operators|threading_calls|waits)", tolerance="host"),
     CounterKind(r"forward\.turns", Worse.UNKNOWN),  # `dependencies.turns` decides, where their order is known
     # A few names more cost a call of a borrowed benchmark as much.
     CounterKind(r"\w+\.python_peak_bytes", slack=(0.05, 1024), tolerance="memory", is_memory=True, trade=Trade.FASTER),
     CounterKind(r"\w+\.peak_bytes\..*", tolerance="memory", is_memory=True, trade=Trade.FASTER),
-    CounterKind(r"\w+\.host_calls\.host_wait", trade=Trade.NEVER, has_details=True),
-    CounterKind(r"\w+\.(operators|kernels|flops|copies\..*|host_calls\..*)", has_details=True),
+    CounterKind(r"\w+\.host_calls\.host_wait", trade=Trade.NEVER),
     CounterKind(r"dependencies\.(ready|startable|issued)_at_half_bytes", Worse.LESS_OF_REDUCED, trade=Trade.NEVER),
     # A piece that is a little larger costs no more than the next hop's copy of it.
     CounterKind(r"dependencies\.passed_on_bytes", slack=(0.01, 0), trade=Trade.NEVER),

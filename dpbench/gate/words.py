@@ -145,13 +145,12 @@ def _by_how_much(time: TimeJudgement) -> str:
 
 
 def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
-    """The first worse counter whose code is known, with its code; else the first one."""
-    by_counter = {(blame.benchmark, blame.counter): blame.causes for blame in blames}
-    for change in worse:
-        for cause in by_counter.get((change.benchmark, change.counter), ()):
-            if cause.head > cause.base:
-                return f"{change_of(change)}, in {cause.function} at {cause.file}:{cause.lines[0]}"
-    return change_of(worse[0])
+    """The first worse counter whose events pass through known code, with it; else the first one, and changed code."""
+    by_counter = {(blame.benchmark, blame.counter): blame.causes[0] for blame in blames if blame.causes}
+    causes = [(change, by_counter.get((change.benchmark, change.counter))) for change in worse]
+    proven = [(change, cause) for change, cause in causes if cause and cause.head > cause.base]
+    change, cause = [*proven, *causes][0]
+    return f"{change_of(change)}, in {cause.function} at {cause.file}:{cause.lines[0]}" if cause else change_of(change)
 
 
 def between(undecided: Sequence[TimeJudgement]) -> str:

@@ -21,7 +21,7 @@ from unittest import mock
 import psutil
 
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe
-from dpbench.measure.counted.details import PythonCallSites, limited
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 
@@ -40,18 +40,18 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
         raise BorrowedError(f"its set-up {_REFUSED}")
 
 
-def count_call(take: Lent, probe: Probe, commit: Path, *, details: bool) -> tuple[Counts, tuple[Detail, ...]]:
-    """The counters of a call or its value, and with `details` their lines of code in `commit`."""
+def count_call(take: Lent, probe: Probe, commit: Path, sites: Sites | None = None) -> tuple[Counts, tuple[Detail, ...]]:
+    """The counters of a call or its value, and their lines of code in `commit`, if `sites` take them."""
     first, _ = take(1), take(1)
     if not first.calls:
         return Counts(phases={}, value=first.call_s, unit=first.unit), ()
-    calls = PythonCallSites() if details else PythonCalls()
+    calls = PythonCalls(sites.calls if sites else None)
     probe.around = partial(_Counting, calls)
     take(1)
     counters = {"python_calls": calls.by_phase()[Phase.FORWARD], **_memory_or_operators(take, probe)}
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(**counters)})
     with chdir(commit):
-        return counts, limited(calls.details()) if isinstance(calls, PythonCallSites) else ()
+        return counts, sites.details() if sites else ()
 
 
 def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:

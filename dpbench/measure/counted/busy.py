@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.uses import count_use
 from dpbench.records.count_record import ABSENT
 
@@ -88,13 +89,13 @@ _USES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 }
 
 
-def count_busy() -> dict[str, int]:
+def count_busy(sites: Sites | None = None) -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
     torch.manual_seed(0)
     counters = dict[str, int]()
     for name, (make, use) in _USES.items():
         try:
-            counters |= {**count_use(name, make(), use), f"{name}.{ABSENT}": 0}
+            counters |= {**count_use(name, make(), use, sites), f"{name}.{ABSENT}": 0}
         except Exception:  # of whatever kind: base and head are compared
             counters[f"{name}.{ABSENT}"] = 1
     return counters

@@ -8,6 +8,7 @@ from itertools import pairwise
 from math import floor
 from typing import Any
 
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.count_record import Kept, MoreSteps, Phase
 
@@ -15,7 +16,7 @@ _LINES_OF = 6
 """Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""
 
 
-def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
+def count_more_steps(step: Callable[[], object], steps: int, sites: Sites | None = None) -> MoreSteps:
     """Garbage collection must be off, so that only collections that the code asks for run."""
     assert not gc.isenabled()
     collections = list[str]()
@@ -23,27 +24,28 @@ def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
     def note(moment: str, _: dict[str, Any]) -> None:
         collections.append(moment)
 
+    noted = sites.named("more_steps") if sites else None
     first_lines = _lines(step)
     gc.callbacks.append(note)
     try:
         one = _calls(step, 1)
-        seldom_calls = max(0, _calls(step, steps) - steps * one)
+        seldom_calls = max(0, _calls(step, steps, noted) - steps * one)
     finally:
         gc.callbacks.remove(note)
-    later_lines = max(0, _lines(step) - first_lines)
+    later_lines = max(0, _lines(step, noted) - first_lines)
     return MoreSteps(seldom_calls=seldom_calls, collections=collections.count("start"), later_lines=later_lines)
 
 
-def _calls(step: Callable[[], object], steps: int) -> int:
-    with PythonCalls() as calls:
+def _calls(step: Callable[[], object], steps: int, sites: Sites | None = None) -> int:
+    with PythonCalls(sites.calls if sites else None) as calls:
         calls.enter(Phase.FORWARD)
         for _ in range(steps):
             step()
     return calls.by_phase()[Phase.FORWARD]
 
 
-def _lines(step: Callable[[], object]) -> int:
-    with PythonLines() as lines:
+def _lines(step: Callable[[], object], sites: Sites | None = None) -> int:
+    with PythonLines(sites.lines if sites else None) as lines:
         lines.enter(Phase.FORWARD)
         for _ in range(_LINES_OF):
             step()

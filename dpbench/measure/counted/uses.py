@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls
@@ -35,10 +36,10 @@ _PATIENCE_S, _LITTLE_S = 5.0, 0.1
 """Waits that only faulty code needs. After two, the short one: a lock around each operator would take minutes."""
 
 
-def count_uses() -> dict[str, int]:
+def count_uses(sites: Sites | None = None) -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
     toggled, two_forwards = (
-        count_use(use.__name__[1:], _wrapper("sequence"), use) for use in (_toggled, _two_forwards)
+        count_use(use.__name__[1:], _wrapper("sequence"), use, sites) for use in (_toggled, _two_forwards)
     )
     return {**toggled, **two_forwards, **_threads_left(), **_callers(), **_idle()}
 
@@ -65,14 +66,15 @@ def _two_forwards(wrapper: nn.Module) -> None:
     torch.stack([output.sum() for output in outputs]).sum().backward()
 
 
-def count_use(name: str, target: Any, use: Callable[[Any], object]) -> dict[str, int]:
+def count_use(name: str, target: Any, use: Callable[[Any], object], sites: Sites | None) -> dict[str, int]:
     """Counters of the third turn, because the first two fill caches."""
     for _ in range(_TURNS_BEFORE):
         use(target)
-    with PythonCalls() as calls:
+    noted = sites.named(f"uses.{name}") if sites else None
+    with PythonCalls(noted.calls if noted else None) as calls:
         calls.enter(Phase.FORWARD)
         use(target)
-    with HostWork() as work:
+    with HostWork(noted.host_operators if noted else None) as work:
         work.enter(Phase.FORWARD)
         use(target)
     return {
