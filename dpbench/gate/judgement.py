@@ -65,7 +65,7 @@ class State(StrEnum):
 
     WORSE = "worse"
     TOLERATED = "tolerated"
-    TRADED = "traded"
+    NOTED = "noted"
     ACCEPTED = "accepted"
     DIFFERENT = "different"
     BETTER = "better"
@@ -97,7 +97,7 @@ class CounterChange(Frozen):
         if self.accepted is not None:
             return State.ACCEPTED
         if self.traded_for is not None:
-            return State.TRADED
+            return State.NOTED
         if self.tolerated:
             return State.TOLERATED
         return {True: State.WORSE, None: State.DIFFERENT, False: State.BETTER}[self.is_worse]

@@ -17,12 +17,12 @@ from dpbench.text.quantities import plural
 
 _MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 3, 2, 1
 _LONGEST_TEXT = 60
-_RANKS = {State.WORSE: 0, State.TRADED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
+_RANKS = {State.WORSE: 0, State.NOTED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
 """The order of the groups. Worse counters whose place is unknown rank one lower."""
 _BADNESS = {
     State.WORSE: 2,
     State.DIFFERENT: 1,
-    State.TRADED: 1,
+    State.NOTED: 1,
     State.TOLERATED: 1,
     State.BETTER: 0,
     State.ACCEPTED: -1,

@@ -104,7 +104,7 @@ OTHER = CAUSE.model_copy(update={"what": "aten.mul", "lines": (5,), "text": "x *
                 "6 counters worse in 6 cases: "
                 + ", ".join(f"k{n} 2,000 -> 2,001 in 1 case" for n in range(3))
                 + ", and 3 more",
-                "1 counter traded for the time of my_step in x: forward operators 2,000 -> 2,001",
+                "1 counter more, noted because my_step is not slower, in x: forward operators 2,000 -> 2,001",
                 "1 counter accepted in x: forward operators 2,000 -> 2,001",
                 "1 counter different in x: forward operators none -> 7",
             ],
