@@ -64,6 +64,7 @@ KINDS = (
     CounterKind(rf"{_ONCE}\.{_HOST}", slack=(0.05, 0), tolerance="host", grows=False),
     CounterKind(rf"{_ONCE}\..*", slack=(0.05, 0), grows=False),
     CounterKind(rf"uses\.\w+\.{_HOST}", tolerance="host", grows=False),
+    CounterKind(r"uses\.\w+\.python_lines", slack=(0.05, 500), tolerance="host", grows=False),
     CounterKind(r"(uses|more_steps|auto)\..*", grows=False),
     # Of borrowed benchmarks, and of scripts. What is sent before the first forward is sent once.
     CounterKind(r"value \(bytes\)", is_memory=True),

@@ -14,7 +14,7 @@ from torch import distributed as dist
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
 from dpbench.measure.counted.auto import slower_choices
-from dpbench.measure.counted.busy import count_busy
+from dpbench.measure.counted.busy import LANES, count_busy
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.host_work import HostWork, ThreadWork
@@ -33,6 +33,7 @@ from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import at_lines_of, log_gradient
 
 _STEPS_BEFORE, _MOST_TRIALS = 2, 50
+_BUSY = ("cpu",) * LANES
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
-    start = count_start() if extras.uses else {}
-    threads = ThreadWork() if extras.thorough and case.devices[0] == "cpu" else None  # before the wrapper's threads
+    is_cpu = case.devices[0] == "cpu"
+    start = count_start() if extras.uses and is_cpu else {}
+    threads = ThreadWork() if extras.thorough and is_cpu else None  # before the wrapper's threads
     team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
     # Garbage collections depend on all objects made in this process before, so they would change the counts.
@@ -120,7 +122,7 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
     more_steps = count_more_steps(session.step, extras.more_steps, sites) if extras.more_steps else None
     kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
     choices, uses = (
-        (slower_choices(), {**start, **count_uses(sites), **count_busy(sites)}) if extras.uses else (None, None)
+        (slower_choices(), {**start, **count_uses(sites), **count_busy(_BUSY, sites)}) if extras.uses else (None, None)
     )
     return Counted(Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses))
 
@@ -176,7 +178,8 @@ def _count_simulated(session: Session, extras: Extras) -> Counted:
     overlap = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
     if extras.sites:
         extras.sites.add_recording(recorded)
-    return Counted(Counts(phases=phases, dependencies=overlap), recorded)
+    uses = count_busy([f"sim:{device}" for device in devices]) if extras.uses else None
+    return Counted(Counts(phases=phases, dependencies=overlap, uses=uses), recorded)
 
 
 def facts_of(base: nn.Module) -> ModelFacts:

@@ -87,23 +87,13 @@ def test_wrong_tolerances_are_one_line(tmp_path, text, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-COUNTERS = [
-    "forward.python_calls",
-    "forward.python_lines.growth",
-    "backward.host_operators",
-    "forward.turns",
-    "forward.python_peak_bytes",
-    "forward.peak_bytes.sim:0",
-    "dependencies.ready_at_half_bytes",
-    "dependencies.passed_on_bytes",
-    "kept.python_blocks",
-    "uses.copied.python_calls",
-    "uses.start.modules",
-    "uses.step.host_operators",
-    "uses.step.absent",
-    "setup.broadcast.count",
-    "step.forward.all_reduce.count",
-]
+COUNTERS = (
+    *("forward.python_calls", "forward.python_lines.growth", "backward.host_operators"),
+    *("forward.turns", "forward.python_peak_bytes", "forward.peak_bytes.sim:0"),
+    *("dependencies.ready_at_half_bytes", "dependencies.passed_on_bytes", "kept.python_blocks"),
+    *("uses.copied.python_calls", "uses.start.modules", "uses.step.host_operators"),
+    *("uses.step.absent", "setup.broadcast.count", "step.forward.all_reduce.count"),
+)
 
 
 def test_each_row_of_the_table_holds_for_a_counter_that_no_row_above_it_matches():

@@ -1,17 +1,26 @@
-"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory."""
+"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory.
+
+For work in few of them, a thousand steps are counted, and before each all clocks move on by ten seconds.
+"""
 
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from math import floor
+from types import BuiltinFunctionType
 from typing import Any
+from unittest import mock
 
 from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.count_record import Kept, MoreSteps, Phase
 
+_TIMES_MORE, _LEAP_S = 10, 10
+_CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _LINES_OF = 6
 """Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""
 
@@ -28,12 +37,35 @@ def count_more_steps(step: Callable[[], object], steps: int, sites: Sites | None
     first_lines = _lines(step)
     gc.callbacks.append(note)
     try:
-        one = _calls(step, 1)
-        seldom_calls = max(0, _calls(step, steps, noted) - steps * one)
+        one, many = _calls(step, 1), _TIMES_MORE * steps
+        with leaping_clocks() as leap:
+            seldom_calls = max(0, _calls(lambda: (leap(), step()), many, noted) - many * one)
     finally:
         gc.callbacks.remove(note)
     later_lines = max(0, _lines(step, noted) - first_lines)
     return MoreSteps(seldom_calls=seldom_calls, collections=collections.count("start"), later_lines=later_lines)
+
+
+@contextmanager
+def leaping_clocks() -> Iterator[Callable[[], None]]:
+    """Yield a function that moves the clocks of `time` on, also those that modules of the wrapper have imported."""
+    leaps = 0
+
+    def leap() -> None:
+        nonlocal leaps
+        leaps += 1
+
+    def later(clock: Callable[[], float], second: int) -> Callable[[], float]:
+        return lambda: clock() + leaps * _LEAP_S * second
+
+    clocks = {getattr(time, name): later(getattr(time, name), 10**9 if "_ns" in name else 1) for name in _CLOCKS}
+    wrapper = [module for name, module in sys.modules.items() if name.startswith("dpbench.parallel")]
+    with ExitStack() as stack:
+        for module in (time, *wrapper):
+            for name, value in list(vars(module).items()):
+                if isinstance(value, BuiltinFunctionType) and value in clocks:
+                    stack.enter_context(mock.patch.object(module, name, clocks[value]))
+        yield leap
 
 
 def _calls(step: Callable[[], object], steps: int, sites: Sites | None = None) -> int:

@@ -2,6 +2,7 @@
 
 toggled       a forward in training, and one in evaluation, in turns
 two_forwards  a second forward before the backward of both
+lanes         those that cannot meet when all are on threads
 threads       those that are left when wrappers that ran on threads are gone
 callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
 idle          threads that wake often while a wrapper with the default dispatch is idle
@@ -23,7 +24,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
-from dpbench.measure.python_calls import PythonCalls
+from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
@@ -41,12 +42,12 @@ def count_uses(sites: Sites | None = None) -> dict[str, int]:
     toggled, two_forwards = (
         count_use(use.__name__[1:], _wrapper("sequence"), use, sites) for use in (_toggled, _two_forwards)
     )
-    return {**toggled, **two_forwards, **_threads_left(), **_callers(), **_idle()}
+    return {**toggled, **two_forwards, **_lanes(), **_threads_left(), **_callers(), **_idle()}
 
 
-def _wrapper(dispatch: str, lanes: int = _LANES) -> Any:
+def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None) -> Any:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES), nn.Dropout(0.5))
+    model = model or nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES), nn.Dropout(0.5))
     variant = VariantId(VariantName.TUNED).with_parameters(dispatch=dispatch)
     return variant_of(variant).wrap(model, [torch.device("cpu")] * lanes)
 
@@ -74,14 +75,37 @@ def count_use(name: str, target: Any, use: Callable[[Any], object], sites: Sites
     with PythonCalls(noted.calls if noted else None) as calls:
         calls.enter(Phase.FORWARD)
         use(target)
+    with PythonLines(noted.lines if noted else None) as lines:
+        lines.enter(Phase.FORWARD)
+        use(target)
     with HostWork(noted.host_operators if noted else None) as work:
         work.enter(Phase.FORWARD)
         use(target)
     return {
         f"{name}.python_calls": calls.by_phase()[Phase.FORWARD],
+        f"{name}.python_lines": lines.by_phase()[Phase.FORWARD],
         f"{name}.host_operators": work.operators[Phase.FORWARD],
         f"{name}.host_bytes": work.written_bytes[Phase.FORWARD],
     }
+
+
+class _Meeting(nn.Module):
+    def __init__(self, lanes: int) -> None:
+        super().__init__()
+        self.barrier, self.apart = threading.Barrier(lanes), list[Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            self.barrier.wait(_PATIENCE_S)
+        except threading.BrokenBarrierError:
+            self.apart.append(x)
+        return x
+
+
+def _lanes() -> dict[str, int]:
+    model = _Meeting(_LANES)
+    _wrapper("threads", model=model)(_batch())
+    return {"lanes.apart": len(model.apart)}
 
 
 def _threads_left() -> dict[str, int]:
