@@ -1,10 +1,11 @@
 """Uses of the wrapper that no counted workload has, each with one thing that is unusual, on six lanes.
 
-On CPU lanes the host's work is counted, and on simulated devices what these do. A use that raises is *absent* and has no
-other counter.
+On CPU lanes the host's work is counted, and on simulated devices what these do. A use that raises is *absent* and has
+no other counter.
 """
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from dpbench.measure.counted.details import Sites
-from dpbench.measure.counted.uses import count_use
+from dpbench.measure.counted.host_work import HostWork
+from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.simulated_counts import counts_by_phase
 from dpbench.records.count_record import ABSENT, Counts, Phase
 from dpbench.simulator.simulation import mark, recording
 
 LANES = 6
-_ITEMS, _FEW, _SHARES, _MANY = 13, 4, (1, 2, 1, 1, 1, 1), 100
+_ITEMS, _FEW, _SHARES, _MANY = 13, 4, (1, 2, 1, 1, 1, 1), 80
 _TURNS_BEFORE = 2
 
 
@@ -57,7 +59,7 @@ def _step(model: Callable[..., Any], *sizes: int, inputs: Callable[[Tensor], Any
     for size in sizes or (_ITEMS,):
         positional, keywords = inputs(torch.ones(size, 4))
         outputs = tree_leaves(model(*positional, **keywords))
-        sum(output.float().sum() for output in outputs).backward()  # type: ignore[union-attr]
+        sum(output.float().sum() for output in outputs).backward()
 
 
 def _hooked() -> list[nn.Module]:
@@ -76,6 +78,16 @@ def _tied() -> list[nn.Module]:
     one, other = _Scale(), _Scale()
     other.weight = one.weight
     return [one, other]
+
+
+def _toggled(wrapper: Any) -> None:
+    for is_training in (True, False):
+        wrapper.train(is_training)(torch.ones(_ITEMS, 4))
+
+
+def _two_forwards(wrapper: Any) -> None:
+    outputs = [wrapper(torch.ones(_ITEMS, 4)) for _ in range(2)]
+    torch.stack(outputs).sum().backward()
 
 
 def _autocast(wrapper: Any) -> None:
@@ -137,6 +149,8 @@ _USES: Mapping[str, _Use] = {
     "uneven": _Use(lambda wrapper: _step(wrapper, _FEW)),
     "sizes": _Use(lambda wrapper: _step(wrapper, _ITEMS, _FEW, 2 * _ITEMS)),
     "shares": _Use(policy={"shares": _SHARES}),
+    "toggled": _Use(_toggled),
+    "two_forwards": _Use(_two_forwards),
     "autocast": _Use(_autocast),
     "accumulated": _Use(_accumulated),
     "functional": _Use(_functional),
@@ -152,23 +166,44 @@ def _image(rows: Tensor) -> Tensor:
 
 
 def count_busy(devices: Sequence[str], sites: Sites | None = None) -> dict[str, int]:
-    """Counters by name; garbage collection must be off."""
+    """Counters by name, of the third turn, because the first two fill caches. Garbage collection must be off."""
     torch.manual_seed(0)
-    count = count_use if devices[0] == "cpu" else _count_on_devices
     counters = dict[str, int]()
     for name, use in _USES.items():
         try:
-            counters |= {**count(name, use.wrapper(devices), use.act, sites), f"{name}.{ABSENT}": 0}
+            wrapper = use.wrapper(devices)
+            for _ in range(_TURNS_BEFORE):
+                use.act(wrapper)
+            turn = partial(use.act, wrapper)
+            counted = _of_the_host(name, turn, sites) if devices[0] == "cpu" else _of_devices(turn)
+            counters |= {f"{name}.{counter}": value for counter, value in counted.items()} | {f"{name}.{ABSENT}": 0}
         except Exception:  # of whatever kind: base and head are compared
             counters[f"{name}.{ABSENT}"] = 1
     return counters
 
 
-def _count_on_devices(name: str, target: Any, use: Callable[[Any], object], _: Sites | None) -> dict[str, int]:
-    for _turn in range(_TURNS_BEFORE):
-        use(target)
+def _of_the_host(name: str, turn: Callable[[], object], sites: Sites | None) -> dict[str, int]:
+    noted = sites.named(f"uses.{name}") if sites else None
+    calls, lines = PythonCalls(noted.calls if noted else None), PythonLines(noted.lines if noted else None)
+    work = HostWork(noted.host_operators if noted else None)
+    for counter in (calls, lines, work):
+        with counter:
+            counter.enter(Phase.FORWARD)
+            turn()
+    return {
+        "python_calls": calls.by_phase()[Phase.FORWARD],
+        "python_lines": lines.by_phase()[Phase.FORWARD],
+        "host_operators": work.operators[Phase.FORWARD],
+        "host_bytes": work.written_bytes[Phase.FORWARD],
+    }
+
+
+def _of_devices(turn: Callable[[], object]) -> dict[str, int]:
     with recording() as recorded:
         mark(Phase.FORWARD)
-        use(target)
-    counted = Counts(phases=counts_by_phase(recorded, [{}])).by_name()
-    return {f"{name}.{counter.removeprefix('forward.')}": value for counter, value in counted.items()}
+        turn()
+    counters = Counter[str]()
+    for counter, value in Counts(phases=counts_by_phase(recorded, [{}])).by_name().items():
+        _, what, *link_and_unit = counter.split(".")
+        counters[".".join([what, *link_and_unit[-1:]])] += value  # copies over all links together
+    return dict(counters)

@@ -1,6 +1,6 @@
 """What many steps do that one does not show: work in few of them, work that grows with their number, kept memory.
 
-For work in few of them, a thousand steps are counted, and before each all clocks move on by ten seconds.
+For work in few of them, all clocks move on by ten seconds before each.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.count_record import Kept, MoreSteps, Phase
 
-_TIMES_MORE, _LEAP_S = 10, 10
+_LEAP_S = 10
 _CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _LINES_OF = 6
 """Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""
@@ -37,9 +37,9 @@ def count_more_steps(step: Callable[[], object], steps: int, sites: Sites | None
     first_lines = _lines(step)
     gc.callbacks.append(note)
     try:
-        one, many = _calls(step, 1), _TIMES_MORE * steps
+        one = _calls(step, 1)
         with leaping_clocks() as leap:
-            seldom_calls = max(0, _calls(lambda: (leap(), step()), many, noted) - many * one)
+            seldom_calls = max(0, _calls(lambda: (leap(), step()), steps, noted) - steps * one)
     finally:
         gc.callbacks.remove(note)
     later_lines = max(0, _lines(step, noted) - first_lines)
@@ -84,7 +84,7 @@ def _lines(step: Callable[[], object], sites: Sites | None = None) -> int:
     return lines.by_phase()[Phase.FORWARD]
 
 
-_READINGS = 5
+_READINGS, _STEPS = 5, 100
 _OBJECT_BLOCKS = 4
 """Caches look like fewer kept blocks: ``mlp/tiny`` 1.5 a step after 60 steps, 0.7 after 240."""
 _TENSOR_BYTES = 64
@@ -96,7 +96,7 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS)
 
 
-def kept_per_step(step: Callable[[], object], steps: int) -> Kept | None:
+def kept_per_step(step: Callable[[], object], steps: int = _STEPS) -> Kept | None:
     """None without glibc's ``mallinfo2``; the least increase between two readings counts, because caches fill."""
     in_use = _malloc_reader()
     if in_use is None:

@@ -1,7 +1,5 @@
-"""Uses of the wrapper that a benchmark's step does not have, on CPU lanes.
+"""Threads of the wrapper in uses that a benchmark's step does not have, on CPU lanes.
 
-toggled       a forward in training, and one in evaluation, in turns
-two_forwards  a second forward before the backward of both
 lanes         those that cannot meet when all are on threads
 threads       those that are left when wrappers that ran on threads are gone
 callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
@@ -21,11 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.measure.counted.details import Sites
-from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
-from dpbench.measure.python_calls import PythonCalls, PythonLines
-from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
 _LANES, _ITEMS, _FEATURES = 4, 8, 16
@@ -37,12 +31,9 @@ _PATIENCE_S, _LITTLE_S = 5.0, 0.1
 """Waits that only faulty code needs. After two, the short one: a lock around each operator would take minutes."""
 
 
-def count_uses(sites: Sites | None = None) -> dict[str, int]:
+def count_uses() -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
-    toggled, two_forwards = (
-        count_use(use.__name__[1:], _wrapper("sequence"), use, sites) for use in (_toggled, _two_forwards)
-    )
-    return {**toggled, **two_forwards, **_lanes(), **_threads_left(), **_callers(), **_idle()}
+    return {**_threads(), **_callers(), **_idle()}
 
 
 def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None) -> Any:
@@ -54,39 +45,6 @@ def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None)
 
 def _batch() -> Tensor:
     return torch.ones(_ITEMS, _FEATURES)
-
-
-def _toggled(wrapper: nn.Module) -> None:
-    for is_training in (True, False):
-        wrapper.train(is_training)
-        wrapper(_batch())
-
-
-def _two_forwards(wrapper: nn.Module) -> None:
-    outputs = [wrapper(_batch()) for _ in range(2)]
-    torch.stack([output.sum() for output in outputs]).sum().backward()
-
-
-def count_use(name: str, target: Any, use: Callable[[Any], object], sites: Sites | None) -> dict[str, int]:
-    """Counters of the third turn, because the first two fill caches."""
-    for _ in range(_TURNS_BEFORE):
-        use(target)
-    noted = sites.named(f"uses.{name}") if sites else None
-    with PythonCalls(noted.calls if noted else None) as calls:
-        calls.enter(Phase.FORWARD)
-        use(target)
-    with PythonLines(noted.lines if noted else None) as lines:
-        lines.enter(Phase.FORWARD)
-        use(target)
-    with HostWork(noted.host_operators if noted else None) as work:
-        work.enter(Phase.FORWARD)
-        use(target)
-    return {
-        f"{name}.python_calls": calls.by_phase()[Phase.FORWARD],
-        f"{name}.python_lines": lines.by_phase()[Phase.FORWARD],
-        f"{name}.host_operators": work.operators[Phase.FORWARD],
-        f"{name}.host_bytes": work.written_bytes[Phase.FORWARD],
-    }
 
 
 class _Meeting(nn.Module):
@@ -102,21 +60,15 @@ class _Meeting(nn.Module):
         return x
 
 
-def _lanes() -> dict[str, int]:
-    model = _Meeting(_LANES)
-    _wrapper("threads", model=model)(_batch())
-    return {"lanes.apart": len(model.apart)}
-
-
-def _threads_left() -> dict[str, int]:
-    before = threading.active_count()
+def _threads() -> dict[str, int]:
+    before, model = threading.active_count(), _Meeting(_LANES)
     for _ in range(_WRAPPERS):
-        _wrapper("threads")(_batch())
+        _wrapper("threads", model=model)(_batch())
         gc.collect()
     until_s = time.monotonic() + _PATIENCE_S
     while threading.active_count() > before and time.monotonic() < until_s:
         time.sleep(0.001)
-    return {"threads.left": threading.active_count() - before}
+    return {"threads.left": threading.active_count() - before, "lanes.apart": len(model.apart)}
 
 
 def _idle() -> dict[str, int]:
