@@ -12,13 +12,16 @@
 Both always belong to the same dpbench, so messages carry no version.
 """
 
+import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data
+from dpbench.engine.wrapper_of import built_of
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
@@ -68,7 +71,8 @@ class CountJob(Frozen):
     - `uses`: also the wrapper's start and other uses, and choices of the default dispatch.
     - `way`: what the default dispatch chooses before the count.
     - `routes`: also the order of copies and the turns of lanes on simulated devices.
-    - `details`: also the lines of code that cause the counters.
+    - `details`: also the lines of code that cause the counters. `changed` are the lines that a commit changed, by the
+      file's path in `folder`.
     - `folder`: the commit whose wrapper is counted, None for the running dpbench.
     """
 
@@ -82,7 +86,19 @@ class CountJob(Frozen):
     way: str = ""
     routes: bool = False
     details: bool = False
+    changed: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     folder: str | None = None
+
+    def changed_files(self) -> dict[str, tuple[int, ...]]:
+        """`changed` by full path, in the commit and in what is built of it."""
+        folder = Path(self.folder or ".")
+        built = {str(built_of(folder) / path.removeprefix("src/")): lines for path, lines in self.changed.items()}
+        return built | {str(folder / path): lines for path, lines in self.changed.items()}
+
+    def imported(self) -> tuple[str, ...]:
+        """The files of `changed` that this process has imported."""
+        files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+        return tuple(path for path in self.changed if any(file.endswith(path.removeprefix("src/")) for file in files))
 
 
 class CountJobs(Frozen):

@@ -13,7 +13,7 @@ Three names are used everywhere in this room:
     benchmarks    which benchmarks both commits have, and which are new
     count_sides   tier 0: exact counts of the cases in tier0_cases; counters says what is worse, causes which code it is
     time_sides    tier 1: rounds until all is decided; time_verdict is the rule at each interim analysis
-    verdict       one verdict without what is accepted, tolerated or traded; tier 2, drifts in the history; its words
+    verdict       one verdict without what is accepted, tolerated or noted; tier 2, drifts in the history; its words
     judgement     the result as plain data, which `dpbench.report.gate` prints
     history       a line for each gate, and what earlier lines say of the machine
 

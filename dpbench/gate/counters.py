@@ -1,8 +1,8 @@
-"""The counters of tier 0: when more of one is worse, no change, tolerated or outvoted by a shorter time. Pure.
+"""The counters of tier 0: when more of one is worse, no change, or tolerated. Pure.
 
 Counts have no noise, so one operator, copy, byte, allocation or host wait more is a regression. `KINDS` has the
 exceptions. One call more costs a host less than a step time shows, and any refactoring may add one. So a project
-tolerates some (`Tolerances`). What a device or a link does is exact.
+tolerates some (`Tolerances`), and times outvote more of them. What a device or a link does is exact.
 """
 
 import re
@@ -29,21 +29,12 @@ class Worse(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Trade(StrEnum):
-    """Which step times outvote a worse counter."""
-
-    NOT_SLOWER = "those of its case, if they are not longer"
-    FASTER = "a shorter one, if the counter grew by little"
-    FASTER_IF_MOVED = "a shorter one, if the counter grew by little, and falls by as much in other cases"
-    NEVER = "none"
-
-
 @dataclass(frozen=True)
 class CounterKind:
     """A change of at most `slack`, a share of base's count or a number, is no change.
 
-    `tolerance` says which growth of the settings is tolerated. `grows` is whether its growth is compared when something
-    doubles. `has_details` is whether the lines of code behind it are known.
+    `tolerance` says which growth of the settings is tolerated, and that times outvote a larger one. `grows` is whether
+    its growth is compared when something doubles.
     """
 
     names: str
@@ -51,39 +42,32 @@ class CounterKind:
     slack: tuple[float, float] | None = None
     tolerance: Literal["host", "memory"] | None = None
     is_memory: bool = False
-    trade: Trade = Trade.FASTER_IF_MOVED
     grows: bool = True
-    has_details: bool = False
 
 
 _HOST = "(python_calls|host_operators)"
 _ONCE = r"uses\.(start|copied|pickled)"
 KINDS = (
-    CounterKind(r"\w+\.python_calls", tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    CounterKind(r"\w+\.python_calls", tolerance="host"),
     # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
-    CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host", trade=Trade.NOT_SLOWER, has_details=True),
+    CounterKind(r"\w+\.python_lines", slack=(0.05, 500), tolerance="host"),
     CounterKind(r"\w+\.(thread_python_calls|host_operators|threading_calls|waits)", tolerance="host"),
     CounterKind(r"forward\.turns", Worse.UNKNOWN),  # `dependencies.turns` decides, where their order is known
     # A few names more cost a call of a borrowed benchmark as much.
-    CounterKind(r"\w+\.python_peak_bytes", slack=(0.05, 1024), tolerance="memory", is_memory=True, trade=Trade.FASTER),
-    CounterKind(r"\w+\.peak_bytes\..*", tolerance="memory", is_memory=True, trade=Trade.FASTER),
-    CounterKind(r"\w+\.host_calls\.host_wait", trade=Trade.NEVER, has_details=True),
-    CounterKind(r"\w+\.(operators|kernels|flops|copies\..*|host_calls\..*)", has_details=True),
-    CounterKind(r"dependencies\.(ready|startable|issued)_at_half_bytes", Worse.LESS_OF_REDUCED, trade=Trade.NEVER),
+    CounterKind(r"\w+\.python_peak_bytes", slack=(0.05, 1024), tolerance="memory", is_memory=True),
+    CounterKind(r"\w+\.peak_bytes\..*", tolerance="memory", is_memory=True),
+    CounterKind(r"dependencies\.(ready|startable|issued)_at_half_bytes", Worse.LESS_OF_REDUCED),
     # A piece that is a little larger costs no more than the next hop's copy of it.
-    CounterKind(r"dependencies\.passed_on_bytes", slack=(0.01, 0), trade=Trade.NEVER),
-    CounterKind(r"dependencies\..*", trade=Trade.NEVER),
-    CounterKind(r"kept\..*", is_memory=True, trade=Trade.NEVER, grows=False),
-    CounterKind(r"more_steps\..*", grows=False),
+    CounterKind(r"dependencies\.passed_on_bytes", slack=(0.01, 0)),
+    CounterKind(r"kept\..*", is_memory=True, grows=False),
     # What a user does once in a run: an attribute more of the wrapper adds calls to a copy.
     CounterKind(rf"{_ONCE}\.{_HOST}", slack=(0.05, 0), tolerance="host", grows=False),
     CounterKind(rf"{_ONCE}\..*", slack=(0.05, 0), grows=False),
     CounterKind(rf"uses\.\w+\.{_HOST}", tolerance="host", grows=False),
-    CounterKind(r"uses\..*", grows=False),
-    CounterKind(r"auto\..*", trade=Trade.NEVER, grows=False),
+    CounterKind(r"uses\.\w+\.python_lines", slack=(0.05, 500), tolerance="host", grows=False),
+    CounterKind(r"(uses|more_steps|auto)\..*", grows=False),
     # Of borrowed benchmarks, and of scripts. What is sent before the first forward is sent once.
-    CounterKind(r"value \(bytes\)", is_memory=True, trade=Trade.NEVER),
-    CounterKind(r"value .*", trade=Trade.NEVER),
+    CounterKind(r"value \(bytes\)", is_memory=True),
     CounterKind(r"setup\..*", Worse.UNKNOWN),
     CounterKind(r"(step|seldom)\..*", Worse.MORE_IN_ALL),
 )

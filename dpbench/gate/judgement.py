@@ -65,7 +65,7 @@ class State(StrEnum):
 
     WORSE = "worse"
     TOLERATED = "tolerated"
-    TRADED = "traded"
+    NOTED = "noted"
     ACCEPTED = "accepted"
     DIFFERENT = "different"
     BETTER = "better"
@@ -97,7 +97,7 @@ class CounterChange(Frozen):
         if self.accepted is not None:
             return State.ACCEPTED
         if self.traded_for is not None:
-            return State.TRADED
+            return State.NOTED
         if self.tolerated:
             return State.TOLERATED
         return {True: State.WORSE, None: State.DIFFERENT, False: State.BETTER}[self.is_worse]
@@ -107,7 +107,8 @@ class Cause(Frozen):
     """Code that changed a counter, and its parts of the counter on both sides.
 
     `what` is an operator, the size of a copy, a call of the host, or a Python function with its file and line. `lines`
-    are head's, or base's if head has none. `text` is the first such line.
+    are head's, or base's if head has none. `text` is the first such line. `is_changed` is whether the commit changed
+    the function. `base` and `head` are 0 if the counter's events are not known to pass through it.
     """
 
     what: str
@@ -115,8 +116,12 @@ class Cause(Frozen):
     file: str
     lines: tuple[int, ...]
     text: str
-    base: int
-    head: int
+    base: int = 0
+    head: int = 0
+    is_changed: bool = False
+
+    def unproven(self) -> "Cause":
+        return self.model_copy(update={"what": "changed", "base": 0, "head": 0})
 
 
 class Blame(Frozen):

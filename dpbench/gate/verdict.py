@@ -1,25 +1,19 @@
-"""One verdict from the findings of all tiers, but those that are accepted, tolerated or traded. Pure but for tier 2.
+"""One verdict from the findings of all tiers, but those that are accepted, tolerated or noted. Pure but for tier 2.
 
-The settings file accepts a regression, and tolerates a little work of the host and a little memory. A measured time
-outvotes counters: a Python call costs time, but it is no work of a device. `_MOST_GROWTH` is 2 %:
+The settings file accepts a regression, and tolerates a little work of the host and a little memory. Of the other worse
+counters these are noted, and pass:
 
-    worse in a case that is timed       the upper bound of head / base      and it grew by      then it is
-    Python calls or lines               below 1                             any number          traded
-    Python calls or lines               below 1.01                          at most 2 %         traded
+    work of the host                            no benchmark that sees it is slower
+    the same where no benchmark sees it         no step is slower, and it grew by at most a half
+    peak memory, up to five times `memory`      a benchmark is faster, and all pass
 
-    worse in any case                   all benchmarks pass, and            and it grew by
-    Python calls, lines, peak memory    one is faster                       at most 2 %         traded
-    any counter that falls as much      one is faster                       at most 2 %         traded
-    in other cases
-
-Memory that steps keep is never traded.
+What a device or a link does is worse whatever the times say, and so is memory that steps keep.
 """
 
 import time
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime
 from fnmatch import fnmatchcase
-from math import inf
 from typing import TypeVar
 
 from dpbench.cases.case import Case
@@ -28,7 +22,7 @@ from dpbench.errors import GateError
 from dpbench.gate import words
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.count_sides import Counters
-from dpbench.gate.counters import Trade, is_tolerated, kind_of
+from dpbench.gate.counters import GROWTH, is_tolerated, kind_of
 from dpbench.gate.history import drifts, measured_false_alarms, read_records, series_of
 from dpbench.gate.judgement import (
     Accepted,
@@ -48,8 +42,7 @@ from dpbench.records.record import Environment
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)
 
 _LEAST_DIGITS = 7
-_NOT_SLOWER, _MOST_GROWTH = 1.01, 0.02
-_PASSING = (Verdict.PASS, Verdict.FASTER)
+_BESIDE_A_GAIN, _MOST_UNSEEN = 5, 0.5
 
 
 def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, times: Times) -> Judgement:
@@ -60,8 +53,8 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
     changes, of_counters = apply_accepted(counters.changes, settings.accepted, commits, today)
     judgements, of_times = apply_accepted(times.judgements, settings.accepted, commits, today)
     lasting, of_drifts = apply_accepted(lasting, settings.accepted, commits, today)
-    changes = with_tolerances(changes, settings.counts)
-    changes = with_trades(changes, judgements, timed_by(counters.by_name, benchmarks.both))
+    timed = timed_by(counters.by_name, benchmarks.both)
+    changes = judged_counters(changes, judgements, timed, settings.counts)
     gaps = (counters.gap, prepared.too_busy, words.named("skipped or gone on head", benchmarks.lost))
     verdict, why = overall_verdict(
         changes,
@@ -72,6 +65,7 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
         new=[*(benchmark.name for benchmark in benchmarks.new), *counters.new],
         gap="; ".join(filter(None, gaps)) or None,
         is_timed=1 in prepared.tiers,
+        too_busy=prepared.too_busy is not None,
         compared=bool(counters.cases or judgements or 2 in prepared.tiers),
     )
     needs = budget_that_decides(times, prepared.budget_s) if verdict is Verdict.UNDECIDED else None
@@ -126,30 +120,29 @@ def overall_verdict(
     new: Sequence[str] = (),
     gap: str | None = None,
     is_timed: bool = True,
+    too_busy: bool = False,
     compared: bool = True,
 ) -> tuple[Verdict, str]:
     """The verdict and its reason in one line: what, by how much, and where.
 
-    SLOWER if a regression is neither accepted, tolerated nor traded. Else UNDECIDED if a benchmark is, and is not
-    accepted, if tier 0 has a `gap`, or if nothing is `compared` or `new`. Without times, or if these are undecided,
-    counters that times could trade are UNDECIDED.
+    SLOWER if a regression is neither accepted, tolerated nor noted. Else UNDECIDED if a benchmark is, and is not
+    accepted, if tier 0 has a `gap`, or if nothing is `compared` or `new`. Without times, UNDECIDED if times can outvote
+    all worse counters, and others are better or the machine is `too_busy` for the times that were asked for.
     """
     worse = [change for change in counters if change.state is State.WORSE]
     slower, undecided = _not_accepted(times, Verdict.SLOWER), _not_accepted(times, Verdict.UNDECIDED)
     drifted = [drift for drift in drifts if drift.accepted is None]
-    question = None
-    if (undecided or not is_timed) and _only_times_can_tell(worse, counters):
-        better = sum(change.is_worse is False for change in counters)
-        question = words.only_times_can_tell(worse, better, is_timed=is_timed)
-    open_worse = [] if question else worse
-    if reasons := list(words.regressions(open_worse, slower, drifted, blames, counted_cases)):
-        return Verdict.SLOWER, "; ".join(reasons)
+    faster = [time for time in times if time.verdict is Verdict.FASTER]
+    better, question = sum(change.is_worse is False for change in counters), None
+    if not is_timed and (better or too_busy) and _only_times_can_tell(worse):
+        worse, question = [], words.only_times_can_tell(worse, better)
+    if reasons := list(words.regressions(worse, slower, drifted, blames, counted_cases)):
+        return Verdict.SLOWER, "; ".join([*reasons, *words.gain(faster)])
     nothing = None if compared or new else "nothing was compared"
     if gaps := list(filter(None, [words.between(undecided), question, gap, nothing])):
         return Verdict.UNDECIDED, "; ".join(gaps)
     findings: list[CounterChange | TimeJudgement | Drift] = [*counters, *times, *drifts]
     accepted = sum(finding.accepted is not None for finding in findings)
-    faster = [time for time in times if time.verdict is Verdict.FASTER]
     what = words.NOT_WORSE if counted_cases and not is_timed else words.NOT_SLOWER
     return Verdict.PASS, "; ".join(words.passing(counters, faster, accepted, new, what if compared else ""))
 
@@ -200,15 +193,6 @@ def _can_be_accepted(finding: CounterChange | TimeJudgement | Drift) -> bool:
     return not isinstance(finding, CounterChange) or finding.is_worse is not False
 
 
-def with_tolerances(changes: Sequence[CounterChange], tolerances: Tolerances) -> tuple[CounterChange, ...]:
-    return tuple(
-        change.model_copy(update={"tolerated": True})
-        if change.is_worse and is_tolerated(change.counter, change.base or 0, change.more, tolerances)
-        else change
-        for change in changes
-    )
-
-
 TimedBy = Mapping[str, tuple[str, ...]]
 """By the name of a counted case, the benchmarks of tier 1 that time the same workload in the same mode."""
 
@@ -221,75 +205,37 @@ def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> Time
     }
 
 
-def with_trades(
-    changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy
+def judged_counters(
+    changes: Sequence[CounterChange], times: Sequence[TimeJudgement], timed: TimedBy, tolerances: Tolerances
 ) -> tuple[CounterChange, ...]:
-    """All timed benchmarks of a case must allow the trade.
+    """The same changes, with `tolerated` or `traded_for` set where that holds.
 
-    A case that no benchmark times is traded too if a traded case grew by as many calls in the same counter: then the
-    times have seen these calls.
+    Where no benchmark times a case, all benchmarks must not be slower.
     """
-    by_name = {time.benchmark: time for time in times}
-    own = [
-        _traded(change, [by_name[name] for name in timed.get(change.benchmark, ()) if name in by_name])
-        for change in changes
-    ]
-    most: dict[str, CounterChange] = {}
-    for change in own:
-        if change.traded_for and (change.counter not in most or change.more > most[change.counter].more):
-            most[change.counter] = change
-    seen = [change if timed.get(change.benchmark) else _traded_with(change, most.get(change.counter)) for change in own]
-    return tuple(_traded_for_faster(change, times, seen) for change in seen)
-
-
-def _traded(change: CounterChange, times: Sequence[TimeJudgement]) -> CounterChange:
-    if not _is_open(change, Trade.NOT_SLOWER) or not times or not all(_allows(time, change) for time in times):
-        return change
-    return _for(change, times)
-
-
-def _traded_with(change: CounterChange, other: CounterChange | None) -> CounterChange:
-    if other is None or not _is_open(change, Trade.NOT_SLOWER) or change.more > other.more:
-        return change
-    return change.model_copy(update={"traded_for": other.traded_for})
-
-
-def _traded_for_faster(
-    change: CounterChange, times: Sequence[TimeJudgement], changes: Sequence[CounterChange]
-) -> CounterChange:
+    measured = {time.benchmark: time for time in times if time.ratio}
     faster = [time for time in times if time.verdict is Verdict.FASTER]
-    all_pass = all(time.verdict in _PASSING for time in times)
-    can = _is_open(change, Trade.NOT_SLOWER, Trade.FASTER) or _falls_elsewhere(change, changes)
-    return _for(change, faster) if faster and all_pass and can and _growth(change) <= _MOST_GROWTH else change
+    all_pass = all(time.verdict in (Verdict.PASS, Verdict.FASTER) for time in times)
+
+    def judged(change: CounterChange) -> CounterChange:
+        if change.state is not State.WORSE:
+            return change
+        base, kind = change.base or 0, kind_of(change.counter)
+        if is_tolerated(change.counter, base, change.more, tolerances):
+            return change.model_copy(update={"tolerated": True})
+        outvoting = list[TimeJudgement]()
+        if kind.tolerance == "memory" and all_pass and change.more <= _BESIDE_A_GAIN * tolerances.memory * base:
+            outvoting = faster
+        elif kind.tolerance == "host":
+            seeing = [measured[name] for name in timed.get(change.benchmark, ()) if name in measured]
+            is_unseen = not seeing or change.counter.startswith("uses.") or change.counter.endswith(GROWTH)
+            if not is_unseen or change.more <= _MOST_UNSEEN * base:
+                outvoting = seeing or list(measured.values())
+        if not outvoting or _not_accepted(outvoting, Verdict.SLOWER):
+            return change
+        return change.model_copy(update={"traded_for": words.first([time.benchmark for time in outvoting])})
+
+    return tuple(map(judged, changes))
 
 
-def _falls_elsewhere(change: CounterChange, changes: Sequence[CounterChange]) -> bool:
-    """Whether a worse counter falls in other cases by as much as it grows, and may be traded."""
-    if change.state is not State.WORSE or kind_of(change.counter).trade is Trade.NEVER:
-        return False
-    return sum(other.more for other in changes if other.counter == change.counter) <= 0
-
-
-def _only_times_can_tell(worse: Sequence[CounterChange], changes: Sequence[CounterChange]) -> bool:
-    """Whether times can outvote all worse counters, and other counters are better."""
-    is_any_better = any(change.is_worse is False for change in changes)
-    can_be_traded = (_is_open(change, Trade.NOT_SLOWER) or _falls_elsewhere(change, changes) for change in worse)
-    return bool(worse) and is_any_better and all(can_be_traded)
-
-
-def _is_open(change: CounterChange, *trades: Trade) -> bool:
-    return change.state is State.WORSE and kind_of(change.counter).trade in trades
-
-
-def _for(change: CounterChange, times: Sequence[TimeJudgement]) -> CounterChange:
-    return change.model_copy(update={"traded_for": ", ".join(time.benchmark for time in times)})
-
-
-def _allows(time: TimeJudgement, change: CounterChange) -> bool:
-    if time.verdict not in _PASSING or time.ratio is None:
-        return False
-    return time.ratio.high < 1 or (time.ratio.high < _NOT_SLOWER and _growth(change) <= _MOST_GROWTH)
-
-
-def _growth(change: CounterChange) -> float:
-    return change.more / change.base if change.base else inf
+def _only_times_can_tell(worse: Sequence[CounterChange]) -> bool:
+    return bool(worse) and all(kind_of(change.counter).tolerance == "host" for change in worse)

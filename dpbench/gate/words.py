@@ -49,7 +49,7 @@ QUANTITIES: Mapping[Quantity, QuantityWords] = {
 STATES: Mapping[State, tuple[str, str]] = {
     State.WORSE: ("worse", "worse"),
     State.TOLERATED: ("more, tolerated", "more, which is tolerated,"),
-    State.TRADED: ("worse, traded", "traded for the time of {traded_for}"),
+    State.NOTED: ("more, noted", "more, noted because {traded_for} is not slower,"),
     State.ACCEPTED: ("accepted", "accepted"),
     State.DIFFERENT: ("differs", "different"),
     State.BETTER: ("better", "better"),
@@ -145,13 +145,12 @@ def _by_how_much(time: TimeJudgement) -> str:
 
 
 def _with_code(worse: Sequence[CounterChange], blames: Sequence[Blame]) -> str:
-    """The first worse counter whose code is known, with its code; else the first one."""
-    by_counter = {(blame.benchmark, blame.counter): blame.causes for blame in blames}
-    for change in worse:
-        for cause in by_counter.get((change.benchmark, change.counter), ()):
-            if cause.head > cause.base:
-                return f"{change_of(change)}, in {cause.function} at {cause.file}:{cause.lines[0]}"
-    return change_of(worse[0])
+    """The first worse counter whose events pass through known code, with it; else the first one, and changed code."""
+    by_counter = {(blame.benchmark, blame.counter): blame.causes[0] for blame in blames if blame.causes}
+    causes = [(change, by_counter.get((change.benchmark, change.counter))) for change in worse]
+    proven = [(change, cause) for change, cause in causes if cause and cause.head > cause.base]
+    change, cause = [*proven, *causes][0]
+    return f"{change_of(change)}, in {cause.function} at {cause.file}:{cause.lines[0]}" if cause else change_of(change)
 
 
 def between(undecided: Sequence[TimeJudgement]) -> str:
@@ -164,10 +163,13 @@ def between(undecided: Sequence[TimeJudgement]) -> str:
     return first(texts)
 
 
-def only_times_can_tell(worse: Sequence[CounterChange], better: int, *, is_timed: bool) -> str:
-    can_tell = "more rounds can tell" if is_timed else "step times can tell: run with --tiers 0,1"
+def only_times_can_tell(worse: Sequence[CounterChange], better: int) -> str:
     grown = first([f"{change.counter} {change.more:+,} in {change.benchmark}" for change in worse])
-    return f"{grown}, and {better} counters are better; only {can_tell}"
+    return f"{grown}, and {better} counters are better; only step times can tell: run with --tiers 0,1"
+
+
+def gain(faster: Sequence[TimeJudgement]) -> list[str]:
+    return [f"faster: {first([_by_how_much(time) for time in faster])}"] if faster else []
 
 
 def passing(
@@ -177,7 +179,7 @@ def passing(
     traded = [change for change in counters if change.traded_for is not None]
     tolerated = [change for change in counters if change.state is State.TOLERATED]
     if faster:
-        yield f"faster: {first([_by_how_much(time) for time in faster])}{_with_more(traded)}"
+        yield f"{gain(faster)[0]}{_with_more(traded)}"
     if what:
         yield f"{what} but what is accepted ({accepted})" if accepted else what
     if traded and not faster:

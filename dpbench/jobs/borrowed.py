@@ -102,13 +102,15 @@ def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) 
 
 def count_borrowed(job: CountJob) -> CountRecord:
     from dpbench.measure.borrowed.one_call import count_call
+    from dpbench.measure.counted.details import Sites
 
     folder, probe = Path(job.folder or "."), Probe()
     counted: list[tuple[Counts, tuple[Detail, ...]]] = []
     suite, _ = borrowed(job.case.workload) or ("", "")
 
     def use(take: Lent, first: bool) -> None:
-        counted.append(count_call(take, probe, folder, first=first, details=job.details))
+        sites = Sites(job.changed_files()) if job.details else None
+        counted.append(count_call(take, probe, folder, sites, first=first))
 
     try:
         with commit_imported(folder, suite):

@@ -125,7 +125,7 @@ def _count(job: CountJob, parent: int, record_fd: int, output_fd: int) -> None:
     if job.folder is not None and not is_borrowed:
         use_folder(Path(job.folder))
     with os.fdopen(record_fd, "w") as record:
-        record.write(count_case(job).model_dump_json())
+        record.write(count_case(job).model_copy(update={"imported": job.imported()}).model_dump_json())
 
 
 def _record_of(fork: _Fork, timed_out_after_s: float | None) -> CountRecord:
@@ -163,6 +163,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
 
 def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
     from dpbench.measure.count_step import Extras, count
+    from dpbench.measure.counted.details import Sites
     from dpbench.measure.environment import read_environment
     from dpbench.variants.registry import variant_of
     from dpbench.workloads.workload import WorkloadError
@@ -180,7 +181,7 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
         more_steps=job.more_steps,
         uses=job.uses,
         way=job.way,
-        details=job.details,
+        sites=Sites(job.changed_files()) if job.details else None,
     )
     try:
         counts, recording, details = count(case, connector(rendezvous), extras)

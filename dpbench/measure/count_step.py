@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -15,9 +14,9 @@ from torch import distributed as dist
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
 from dpbench.measure.counted.auto import slower_choices
-from dpbench.measure.counted.busy import count_busy
+from dpbench.measure.counted.busy import LANES, count_busy
 from dpbench.measure.counted.dependencies import dependencies
-from dpbench.measure.counted.details import PythonCallSites, PythonLineSites, details_of, limited
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.host_work import HostWork, ThreadWork
 from dpbench.measure.counted.more_steps import count_more_steps, kept_per_step
 from dpbench.measure.counted.uses import count_uses
@@ -31,10 +30,11 @@ from dpbench.measure.simulated_counts import counts_by_phase, events_by_phase, t
 from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 from dpbench.records.recording import ModelFacts, Recording
 from dpbench.simulator import mark, recording
-from dpbench.simulator.simulation import log_gradient
+from dpbench.simulator.simulation import at_lines_of, log_gradient
 from dpbench.simulator.unsupported import together
 
 _STEPS_BEFORE, _MOST_TRIALS = 2, 50
+_BUSY = ("cpu",) * LANES
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Extras:
     more_steps: int = 0
     uses: bool = False
     way: str = ""
-    details: bool = False
+    sites: Sites | None = None
 
 
 class _ForwardEndedError(Exception): ...
@@ -64,8 +64,9 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     Raises NotImplementedError if the simulator lacks an operator, and WorkloadError.
     """
     torch.set_num_threads(1)
-    start = count_start() if extras.uses else {}
-    threads = ThreadWork() if extras.thorough and case.devices[0] == "cpu" else None  # before the wrapper's threads
+    is_cpu = case.devices[0] == "cpu"
+    start = count_start() if extras.uses and is_cpu else {}
+    threads = ThreadWork() if extras.thorough and is_cpu else None  # before the wrapper's threads
     team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
     # Garbage collections depend on all objects made in this process before, so they would change the counts.
@@ -82,9 +83,10 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     if session.placement.devices[0].type == "cpu":
         counted = _count_calls(session, extras, threads, start)
     else:
-        counts, recorded = count_simulated(session, extras.gradients)
-        counted = Counted(counts, recorded, limited(details_of(recorded)) if extras.details else ())
-    return counted._replace(counts=_with_host_work(session, counted)) if extras.thorough else counted
+        counted = count_simulated(session, extras)
+    if extras.thorough:
+        counted = counted._replace(counts=_with_host_work(session, counted, extras.sites))
+    return counted._replace(details=extras.sites.details()) if extras.sites else counted
 
 
 def _counted(variant: VariantId) -> VariantId:
@@ -103,14 +105,13 @@ def _count_ranks(session: Session, team: Team) -> Counts:
 
 
 def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, start: dict[str, int]) -> Counted:
-    with PythonCallSites() if extras.details else PythonCalls() as calls:
+    sites, lines = extras.sites, dict[Phase, int]()
+    with PythonCalls(sites.calls if sites else None) as calls:
         session.step(calls.enter)
-    lines, counters = dict[Phase, int](), list[PythonCalls | PythonLines]([calls])
     if extras.thorough:
-        with PythonLineSites() if extras.details else PythonLines() as executed:
+        with PythonLines(sites.lines if sites else None) as executed:
             session.step(executed.enter)
         lines = executed.by_phase()
-        counters.append(executed)
     if threads is not None:
         session.step(threads.enter)
         threads.stop()
@@ -120,20 +121,18 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
         )
         for phase, n in calls.by_phase().items()
     }
-    more_steps = count_more_steps(session.step, extras.more_steps) if extras.more_steps else None
-    kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
-    choices, uses = (slower_choices(), {**start, **count_uses(), **count_busy()}) if extras.uses else (None, None)
-    sites = (counter for counter in counters if isinstance(counter, PythonCallSites | PythonLineSites))
-    return Counted(
-        Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses),
-        details=limited(chain.from_iterable(site.details() for site in sites)),
+    more_steps = count_more_steps(session.step, extras.more_steps, sites) if extras.more_steps else None
+    kept = kept_per_step(session.step) if extras.more_steps else None
+    choices, uses = (
+        (slower_choices(), {**start, **count_uses(), **count_busy(_BUSY, sites)}) if extras.uses else (None, None)
     )
+    return Counted(Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses))
 
 
-def _with_host_work(session: Session, counted: Counted) -> Counts:
+def _with_host_work(session: Session, counted: Counted, sites: Sites | None) -> Counts:
     """Add a further step's host work. Simulated devices' own threads run the backward, so there the forward's alone."""
     counts, recorded = counted.counts, counted.recording
-    is_cpu, work = session.placement.devices[0].type == "cpu", HostWork()
+    is_cpu, work = session.placement.devices[0].type == "cpu", HostWork(sites.host_operators if sites else None)
 
     def enter(phase: Phase) -> None:
         if phase is not Phase.FORWARD and not is_cpu and session.variant.micro_batches == 1:
@@ -153,7 +152,7 @@ def _with_host_work(session: Session, counted: Counted) -> Counts:
     return counts.model_copy(update={"phases": phases})
 
 
-def count_simulated(session: Session, gradients: bool = False) -> tuple[Counts, Recording]:
+def count_simulated(session: Session, extras: Extras) -> Counted:
     sim = torch.get_device_module("sim")
     devices = sorted({device.index for device in session.placement.devices})
     peaks: list[dict[str, int]] = []
@@ -169,7 +168,9 @@ def count_simulated(session: Session, gradients: bool = False) -> tuple[Counts, 
 
     for device in devices:
         sim.synchronize(device)
-    with gradients_logged(session.base) if gradients else nullcontext(), recording() as recorded:
+    logged = gradients_logged(session.base) if extras.gradients else nullcontext()
+    placed = at_lines_of(extras.sites.innermost) if extras.sites else nullcontext()
+    with logged, placed, recording() as recorded:
         loss = session.step(enter)
         read_peaks()
         del loss
@@ -177,7 +178,10 @@ def count_simulated(session: Session, gradients: bool = False) -> tuple[Counts, 
     phases = counts_by_phase(recorded, peaks[1:])  # the first peaks are from before the step
     has_reduction = Phase.BACKWARD in phases and len(devices) > 1
     overlap = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
-    return Counts(phases=phases, dependencies=overlap), recorded
+    if extras.sites:
+        extras.sites.add_recording(recorded)
+    uses = count_busy([f"sim:{device}" for device in devices]) if extras.uses else None
+    return Counted(Counts(phases=phases, dependencies=overlap, uses=uses), recorded)
 
 
 def facts_of(base: nn.Module) -> ModelFacts:

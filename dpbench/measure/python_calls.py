@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -18,16 +18,23 @@ _HARNESS = f"{Path(__file__).parent}{os.sep}"
 NOT_COUNTED = (_HARNESS, threading.__file__, weakref.WeakSet.add.__code__.co_filename)
 
 
+Note = Callable[[str, FrameType], None]
+"""Takes the phase and the frame of a counted event."""
+
+
 class _ByPhase:
-    def __init__(self) -> None:
+    def __init__(self, note: Note | None = None) -> None:
         self._counters: dict[Phase, Iterator[int]] = {}
         self._current: Iterator[int] = itertools.count()
+        self._note, self._phase = note, ""
 
     def enter(self, phase: Phase) -> None:
-        self._current = self._counters.setdefault(phase, itertools.count())
+        self._current, self._phase = self._counters.setdefault(phase, itertools.count()), phase
 
-    def _count(self, frame: FrameType) -> None:  # noqa: ARG002  # for subclasses
+    def _count(self, frame: FrameType) -> None:
         next(self._current)  # one C call, so that no thread's count is lost
+        if self._note is not None:
+            self._note(self._phase, frame)
 
     def by_phase(self) -> dict[Phase, int]:
         """Call it once, after the block: each call adds one to each counter."""

@@ -10,7 +10,7 @@ import torch
 from dpbench.cases.case import Case
 from dpbench.cases.names import Dtype
 from dpbench.cases.variants import VariantId
-from dpbench.measure.count_step import count_simulated
+from dpbench.measure.count_step import Extras, count_simulated
 from dpbench.measure.session import Session, open_session
 from dpbench.records.count_record import Counts, Phase
 from dpbench.simulator import RaceError
@@ -58,7 +58,7 @@ def _trained(session: Session) -> list[torch.Tensor]:
 
 def _counts(session: Session) -> Counts:
     gc.collect()
-    return count_simulated(session)[0]
+    return count_simulated(session, Extras()).counts
 
 
 def _is_close(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -185,7 +185,8 @@ class Detail(Frozen):
     """The part of `counter`, a full name, that one line causes.
 
     `what` is an operator, the size of a copy, a call of the host, or a Python function, which is `defined` at a file
-    and line. `place` is the line that did it; for a function the line of the call.
+    and line. `place` is the line that did it; for a function the line of the call. If the stack passes through a
+    function that the commit changed, the innermost such function has the place, and `is_changed` is set.
     """
 
     counter: str
@@ -193,11 +194,12 @@ class Detail(Frozen):
     place: Place
     value: int
     defined: Place | None = None
+    is_changed: bool = False
 
 
 class CountRecord(Frozen):
     """SKIPPED is a case that cannot be counted. `why_numbers` says why numbers were computed for a job that asked for
-    shapes only.
+    shapes only. `imported` are those of the job's `changed` files that the case imported.
     """
 
     case: Case
@@ -207,6 +209,7 @@ class CountRecord(Frozen):
     environment: Environment | None = None
     why_numbers: str | None = None
     details: tuple[Detail, ...] = ()
+    imported: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _only_ok_has_numbers(self) -> Self:

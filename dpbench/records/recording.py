@@ -117,6 +117,7 @@ class HostCallName(StrEnum):
     RECORD_STREAM = "record_stream"
     ENGINE_HANDOVER = "engine_handover"
     HOST_WAIT = "host_wait"
+    EMPTY_CACHE = "empty_cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,10 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import torch
 
@@ -197,11 +198,24 @@ class Simulation:
 
 
 def user_line() -> str:
-    """``file:line`` of the innermost caller outside torch and the simulator."""
+    """``file:line`` of the innermost caller outside torch and the simulator, or as `at_lines_of` says."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
+    for choose in _choices:
+        frame = choose(frame)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_choices: list[Callable[[FrameType], FrameType]] = []
+
+
+@contextmanager
+def at_lines_of(choose: Callable[[FrameType], FrameType]) -> Iterator[None]:
+    """Events have the line of the caller that `choose` returns for the innermost one."""
+    _choices.append(choose)
+    yield
+    _choices.remove(choose)
 
 
 _started: list[Simulation] = []

@@ -243,7 +243,8 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 
 def empty_cache() -> None:
-    """Do nothing: the simulated memory is unlimited."""
+    """Note the call, because a real one takes long; the simulated memory is unlimited."""
+    the_simulation().host_call(HostCallName.EMPTY_CACHE)
 
 
 def manual_seed(seed: int) -> None:

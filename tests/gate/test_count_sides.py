@@ -118,6 +118,8 @@ def choosing(*slower):
     [((0, 0, 0), (1, 1, 2), True), ((0, 0, 0), (1, 1, 0), False), ((0, 0, 1), (1, 1, 1), False), ((0,), (0,), False)],
 )
 def test_a_slower_choice_needs_two_confirming_counts(base, head, worse):
+    """One that is worse is counted once more, with details."""
+    base, head = (*base, *[0] * worse), (*head, *[1] * worse)
     records = {"/b": choosing(*base), "/h": choosing(*head)}
 
     def launch(command, stdin_text, timeout_s):

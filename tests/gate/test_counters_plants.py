@@ -8,7 +8,7 @@ from benchmarks.gate_plants import ROOT, Code
 from dpbench.gate.count_sides import compare_records
 from dpbench.gate.settings import Tolerances
 from dpbench.gate.tier0_cases import counted_cases, job_of
-from dpbench.gate.verdict import with_tolerances
+from dpbench.gate.verdict import judged_counters
 from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
 
@@ -41,6 +41,6 @@ def test_a_little_work_of_the_host_is_tolerated(records, name):
     base, head = ({case: records[side, case] for case in COUNTED} for side in ("base", name))
     worse = [change for change in compare_records(base, head) if change.is_worse]
     assert worse
-    tolerated = with_tolerances(worse, Tolerances())
+    tolerated = judged_counters(worse, (), {}, Tolerances())
     assert all(change.tolerated for change in tolerated) is CHANGES[name][1], [c for c in tolerated if not c.tolerated]
-    assert not any(change.tolerated for change in with_tolerances(worse, Tolerances(tolerated=0, memory=0)))
+    assert not any(change.tolerated for change in judged_counters(worse, (), {}, Tolerances(tolerated=0, memory=0)))

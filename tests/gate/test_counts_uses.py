@@ -26,10 +26,13 @@ def method(name):
 
 
 IMAGE = "inputs and torch.is_tensor(inputs[0]) and inputs[0].dim() == 4"
+ROWS = "inputs and torch.is_tensor(inputs[0])"
 RAISING = {
-    "keyword inputs": (when("kwargs"), {"step"}),
-    "nested inputs": (when("any(isinstance(each, dict) for each in inputs)"), {"step"}),
-    "three inputs": (when("len(inputs) > 2"), {"step"}),
+    "half precision": (when("torch.bfloat16 in {each.dtype for each in module.parameters()}"), {"half"}),
+    "another mode": (when("not self.training"), {"toggled"}),
+    "keyword inputs": (when("kwargs"), {"keywords", "many_keywords"}),
+    "nested inputs": (when("any(isinstance(each, dict) for each in inputs)"), {"nested"}),
+    "three inputs": (when("len(inputs) > 2"), {"many_inputs"}),
     "a dict as the output": (
         Code(
             edits=[
@@ -41,25 +44,28 @@ RAISING = {
                 }
             ]
         ),
-        {"step"},
+        {"many_outputs"},
     ),
-    "fewer items than lanes": (when(f"{IMAGE} and len(inputs[0]) < len(self.device_ids)"), {"uneven", "accumulated"}),
-    "hooks": (when("any(each._forward_hooks for each in module.modules())"), {"step"}),
-    "frozen parameters": (when("not all(each.requires_grad for each in module.parameters())"), {"step"}),
+    "fewer items than lanes": (
+        when(f"{ROWS} and len(inputs[0]) < len(self.device_ids)"),
+        {"uneven", "sizes", "accumulated"},
+    ),
+    "hooks": (when("any(each._forward_hooks for each in module.modules())"), {"hooks"}),
+    "frozen parameters": (when("not all(each.requires_grad for each in module.parameters())"), {"frozen"}),
     "tied parameters": (
         when("len(list(module.named_parameters(remove_duplicate=False))) > len(list(module.parameters()))"),
-        {"step"},
+        {"tied"},
     ),
-    "channels_last": (when(f"{IMAGE} and inputs[0].is_contiguous(memory_format=torch.channels_last)"), {"step"}),
-    "autocast": (when("torch.is_autocast_enabled('cpu')"), {"mixed"}),
-    "shares": (when("self.policy.shares"), {"mixed"}),
-    "more than four devices": (when("len(self.device_ids) > 4"), {"step"}),
+    "channels_last": (when(f"{IMAGE} and inputs[0].is_contiguous(memory_format=torch.channels_last)"), {"images"}),
+    "autocast": (when("torch.is_autocast_enabled('cpu')"), {"autocast"}),
+    "shares": (when("self.policy.shares"), {"shares"}),
+    "more than four devices": (when("len(self.device_ids) > 4"), {"hooks", "sizes"}),
     "the functional form": (before("    if not isinstance(inputs, tuple):\n", 4), {"functional"}),
     "zero_grad": (method("zero_grad"), {"zero_grad"}),
     "state_dict": (method("state_dict"), {"state_dict"}),
     "copies": (before("        return {name: value for name, value in self.__dict__"), {"copied", "pickled"}),
     "an accumulation of uneven steps": (
-        when(f"self._accumulation.entered and {IMAGE} and len(inputs[0]) < 6"),
+        when(f"self._accumulation.entered and {ROWS} and len(inputs[0]) < 6"),
         {"accumulated"},
     ),
 }

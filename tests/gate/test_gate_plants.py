@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gate_plants import ROOT, Code, plants
-from dpbench.gate.count_sides import compare_records
+from dpbench.engine.launch import launch
+from dpbench.gate.causes import find_blames
+from dpbench.gate.count_sides import _jobs_by_benchmark, compare_records
+from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import counted_cases, job_of
 from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
@@ -24,18 +27,20 @@ def records(tmp_path_factory):
         for code in (plant.base, plant.plant, plant.opposite):
             key = repr(code)
             if key not in folders:
-                folders[key] = tmp_path_factory.mktemp("plant")
-                shutil.copytree(ROOT / "dpbench/parallel", folders[key] / "dpbench/parallel")
-                code.write(folders[key])
+                folders[key] = commit(tmp_path_factory.mktemp("plant"), code)
             for case in plant.cases:
                 jobs[key, case] = job_of(CASES[case]).model_copy(update={"folder": str(folders[key])})
     return dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
 
 
-def worse(records, plant, code):
+def changes_of(records, plant, code):
     base, head = ({case: records[repr(side), case] for case in plant.cases} for side in (plant.base, code))
     assert {record.why for record in (*base.values(), *head.values()) if record.counts is None} == set()
-    return {change.counter: (change.base, change.head) for change in compare_records(base, head) if change.is_worse}
+    return [change for change in compare_records(base, head) if change.is_worse]
+
+
+def worse(records, plant, code):
+    return {change.counter: (change.base, change.head) for change in changes_of(records, plant, code)}
 
 
 @needs_simulator
@@ -46,6 +51,23 @@ def test_the_plant_is_named_and_its_opposite_is_not(records, name):
     assert worse(records, plant, plant.opposite) == {}
 
 
+def commit(folder, code):
+    shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
+    code.write(folder)
+    return folder
+
+
+@needs_simulator
+@pytest.mark.parametrize("name", list(COUNTED)[::10])
+def test_the_first_line_to_blame_is_one_that_the_plant_changed(records, tmp_path, name):
+    plant, jobs = COUNTED[name], _jobs_by_benchmark(CASES)
+    sides = Sides(commit(tmp_path / "base", plant.base), commit(tmp_path / "head", plant.plant), launch)
+    planted = " ".join([*plant.plant.lines, *(edit["new"] for edit in plant.plant.edits)])
+    blames = find_blames(changes_of(records, plant, plant.plant), jobs, sides)
+    assert plant.counter in {blame.counter for blame in blames}
+    assert [blame.counter for blame in blames if blame.causes[0].text[:60] not in planted] == []
+
+
 def test_each_plant_is_counted_or_timed():
     assert all(bool(plant.cases) is not bool(plant.timed) for plant in plants())
     assert {case for plant in plants() for case in plant.cases} <= CASES.keys()
@@ -54,8 +76,6 @@ def test_each_plant_is_counted_or_timed():
 @pytest.mark.parametrize("plant", [plant for plant in plants() if plant.timed], ids=lambda plant: plant.name)
 def test_the_code_of_a_timed_plant_fits_the_wrapper(tmp_path, plant):
     for number, code in enumerate((plant.base, plant.plant, plant.opposite)):
-        folder = Path(tmp_path, str(number))
-        shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
-        code.write(folder)
+        folder = commit(Path(tmp_path, str(number)), code)
         for path in (folder / "dpbench/parallel").glob("*.py"):
             compile(path.read_text(), str(path), "exec")

@@ -2,13 +2,14 @@
 
 import gc
 import threading
+import time
 
 import pytest
 import torch
 
-from dpbench.measure.counted import uses
+from dpbench.measure.counted import busy, uses
 from dpbench.measure.counted.host_work import HostWork
-from dpbench.measure.counted.more_steps import count_more_steps, whole_units
+from dpbench.measure.counted.more_steps import count_more_steps, leaping_clocks, whole_units
 from dpbench.records.count_record import MoreSteps, Phase
 
 
@@ -99,7 +100,28 @@ def test_the_wrappers_other_uses_are_counted_alike_each_time():
     assert counted == uses.count_uses()
     zeros = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
     assert [counted[name] for name in zeros] == [0, 0, 0]
+    assert counted["lanes.apart"] == 0
+
+
+@pytest.mark.usefixtures("without_collections")
+def test_each_use_can_be_counted_and_is_counted_alike_each_time():
+    counted = busy.count_busy(["cpu"] * busy.LANES)
+    assert counted == busy.count_busy(["cpu"] * busy.LANES)
+    assert {name for name, value in counted.items() if name.endswith("absent") and value} == set()
     assert counted["two_forwards.host_operators"] > counted["toggled.host_operators"] > 0
+
+
+def test_clocks_leap_where_the_wrapper_has_imported_them(monkeypatch):
+    monkeypatch.setattr("dpbench.parallel.policy.now_s", time.monotonic, raising=False)
+    from dpbench.parallel import policy
+
+    before_s = policy.now_s(), time.time()
+    with leaping_clocks() as leap:
+        leap(), leap()
+        assert [
+            round(after - before) for after, before in zip((policy.now_s(), time.time()), before_s, strict=True)
+        ] == [20, 20]
+    assert policy.now_s() - before_s[0] < 10
 
 
 @pytest.mark.parametrize(

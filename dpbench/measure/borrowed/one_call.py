@@ -21,7 +21,7 @@ from unittest import mock
 import psutil
 
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe
-from dpbench.measure.counted.details import PythonCallSites, limited
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls
 from dpbench.records.count_record import Counts, Detail, Phase, PhaseCounts
 
@@ -41,9 +41,9 @@ def refuse_processes(take: Lent, probe: Probe) -> None:
 
 
 def count_call(
-    take: Lent, probe: Probe, commit: Path, *, first: bool, details: bool
+    take: Lent, probe: Probe, commit: Path, sites: Sites | None = None, *, first: bool
 ) -> tuple[Counts, tuple[Detail, ...]]:
-    """The counters of a call or its value, and with `details` their lines of code in `commit`.
+    """The counters of a call or its value, and their lines of code in `commit`, if `sites` take them.
 
     If the process' `first` call is what the benchmark measures, only its Python calls are counted: there is no second.
     """
@@ -51,7 +51,7 @@ def count_call(
         sample, _ = take(1), take(1)
         if not sample.calls:
             return Counts(phases={}, value=sample.call_s, unit=sample.unit), ()
-    calls = PythonCallSites() if details else PythonCalls()
+    calls = PythonCalls(sites.calls if sites else None)
     probe.around = partial(_Counting, calls)
     take(1)
     counters = {"python_calls": calls.by_phase()[Phase.FORWARD]}
@@ -59,7 +59,7 @@ def count_call(
         counters |= _memory_or_operators(take, probe)
     counts = Counts(phases={Phase.FORWARD: PhaseCounts(**counters)})
     with chdir(commit):
-        return counts, limited(calls.details()) if isinstance(calls, PythonCallSites) else ()
+        return counts, sites.details() if sites else ()
 
 
 def _memory_or_operators(take: Lent, probe: Probe) -> dict[str, int]:

@@ -1,60 +1,99 @@
-"""A busy model: its uses have together what no counted workload has, on CPU lanes.
+"""Uses of the wrapper that no counted workload has, each with one thing that is unusual, on six lanes.
 
-step           six lanes, keyword, nested and many inputs, a dict output, hooks, frozen and tied weights, channels_last
-uneven         fewer items than lanes
-mixed          uneven shares, and bf16 under autocast
-accumulated    steps of several sizes, of which the last one reduces
-functional     `data_parallel`
-and zero_grad, state_dict, copied, pickled
-
-A use that raises is *absent* and has no other counter.
+On CPU lanes the host's work is counted, and on simulated devices what these do. A use that raises is *absent* and has
+no other counter.
 """
 
 import pickle
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
-from dpbench.measure.counted.uses import count_use
-from dpbench.records.count_record import ABSENT
+from dpbench.measure.counted.details import Sites
+from dpbench.measure.counted.host_work import HostWork
+from dpbench.measure.python_calls import PythonCalls, PythonLines
+from dpbench.measure.simulated_counts import counts_by_phase
+from dpbench.records.count_record import ABSENT, Counts, Phase
+from dpbench.simulator.simulation import mark, recording
 
-_LANES, _ITEMS, _FEW, _SHARES = 6, 13, 4, (1, 2, 1)
+LANES = 6
+_ITEMS, _FEW, _SHARES, _MANY = 13, 4, (1, 2, 1, 1, 1, 1), 80
+_TURNS_BEFORE = 2
 
 
-class _Busy(nn.Module):
-    def __init__(self) -> None:
+class _Scale(nn.Module):
+    """Times the mean of a weight. A lane whose weight has lost its type or memory format converts it, which shows."""
+
+    def __init__(self, weight: Tensor | None = None) -> None:
         super().__init__()
-        self.image = nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.norm, self.one, self.two, self.frozen = nn.BatchNorm2d(4), *(nn.Linear(4, 4) for _ in range(3))
-        self.two.weight = self.one.weight
-        self.frozen.requires_grad_(False)
-        self.image.register_forward_pre_hook(_pass_on)
-        self.one.register_forward_hook(_pass_on)
-        self.two.register_full_backward_hook(_pass_on)
+        self.weight = nn.Parameter(torch.ones(4) if weight is None else weight)
+        self.kind = self.weight.dtype
+        self.form = torch.channels_last if self.weight.dim() == 4 else torch.preserve_format
 
-    def forward(self, image: Tensor, point: Tensor, pair: Any, *, weight: Tensor, scale: float) -> Any:
-        features = self.norm(self.image(image)).mean((2, 3))
-        features = self.two(self.one(features) + point) + self.frozen(pair["left"]) + pair["others"][0] * weight
-        return {"features": features * scale, "parts": [features.sum(1), (point,)]}
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows * self.weight.to(self.kind, memory_format=self.form).mean()
+
+
+class _Model(nn.Module):
+    """The layers on the sum of the tensors among all inputs; the output is one tensor, or a dict of `keys` of them."""
+
+    def __init__(self, layers: Sequence[nn.Module], keys: int) -> None:
+        super().__init__()
+        self.layers, self.keys = nn.Sequential(*layers), keys
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        tensors = [leaf for leaf in tree_leaves((inputs, keywords)) if isinstance(leaf, Tensor)]
+        rows = self.layers(sum(tensors[1:], tensors[0]))
+        return {str(key): rows for key in range(self.keys)} if self.keys else rows
+
+
+def _step(model: Callable[..., Any], *sizes: int, inputs: Callable[[Tensor], Any] = lambda x: ((x,), {})) -> None:
+    for size in sizes or (_ITEMS,):
+        positional, keywords = inputs(torch.ones(size, 4))
+        outputs = tree_leaves(model(*positional, **keywords))
+        sum(output.float().sum() for output in outputs).backward()
+
+
+def _hooked() -> list[nn.Module]:
+    layer = _Scale()
+    layer.register_forward_pre_hook(_pass_on)
+    layer.register_forward_hook(_pass_on)
+    layer.register_full_backward_hook(_pass_on)
+    return [layer, _Scale()]
 
 
 def _pass_on(*_: Any) -> None:
     """A hook that changes nothing."""
 
 
-def _forward(model: Callable[..., Any], items: int = _ITEMS) -> Tensor:
-    image, rows = torch.ones(items, 2, 4, 4).to(memory_format=torch.channels_last), torch.ones(items, 4)
-    features: Tensor = model(image, rows, {"left": rows, "others": [rows, "name"]}, weight=rows, scale=2.0)["features"]
-    return features.float().sum()
+def _tied() -> list[nn.Module]:
+    one, other = _Scale(), _Scale()
+    other.weight = one.weight
+    return [one, other]
 
 
-def _step(wrapper: Any, items: int = _ITEMS) -> None:
-    _forward(wrapper, items).backward()
+def _toggled(wrapper: Any) -> None:
+    for is_training in (True, False):
+        wrapper.train(is_training)(torch.ones(_ITEMS, 4))
+
+
+def _two_forwards(wrapper: Any) -> None:
+    outputs = [wrapper(torch.ones(_ITEMS, 4)) for _ in range(2)]
+    torch.stack(outputs).sum().backward()
+
+
+def _autocast(wrapper: Any) -> None:
+    with torch.autocast(next(wrapper.parameters()).device.type, torch.bfloat16):
+        output = wrapper(torch.ones(_ITEMS, 4))
+    output.float().sum().backward()
 
 
 def _accumulated(wrapper: Any) -> None:
@@ -64,37 +103,107 @@ def _accumulated(wrapper: Any) -> None:
     _step(wrapper)
 
 
-def _functional(model: nn.Module) -> None:
-    parallel = import_module("dpbench.parallel")
-    options = {"device_ids": ["cpu"] * _LANES, "policy": parallel.Policy(dispatch="sequence")}
-    _forward(lambda *inputs, **keywords: parallel.data_parallel(model, inputs, module_kwargs=keywords, **options))
+def _functional(wrapper: Any) -> None:
+    parallel, options = import_module("dpbench.parallel"), {"device_ids": wrapper.device_ids, "policy": wrapper.policy}
+    _step(lambda *inputs, **words: parallel.data_parallel(wrapper.module, inputs, module_kwargs=words, **options))
 
 
-def _wrapped(lanes: int = _LANES, **policy: Any) -> Any:
-    parallel = import_module("dpbench.parallel")
-    return parallel.DataParallel(_Busy(), ["cpu"] * lanes, policy=parallel.Policy(dispatch="sequence", **policy))
+def _anew(wrapper: Any) -> None:
+    """From the construction on: what is done once may be quadratic too."""
+    _zeroed(type(wrapper)(wrapper.module, wrapper.device_ids, policy=wrapper.policy))
 
 
-_USES: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-    "step": (_wrapped, _step),
-    "uneven": (_wrapped, partial(_step, items=_FEW)),
-    "mixed": (partial(_wrapped, len(_SHARES), shares=_SHARES), torch.autocast("cpu", torch.bfloat16)(_step)),
-    "accumulated": (_wrapped, _accumulated),
-    "functional": (_Busy, _functional),
-    "zero_grad": (_wrapped, lambda wrapper: wrapper.zero_grad()),
-    "state_dict": (_wrapped, lambda wrapper: wrapper.load_state_dict(wrapper.state_dict())),
-    "copied": (_wrapped, lambda wrapper: _forward(deepcopy(wrapper))),
-    "pickled": (_wrapped, lambda wrapper: _forward(pickle.loads(pickle.dumps(wrapper)))),  # noqa: S301  # its own
+def _zeroed(wrapper: Any) -> None:
+    _step(wrapper)
+    wrapper.zero_grad()
+
+
+@dataclass(frozen=True)
+class _Use:
+    act: Callable[[Any], object] = _step
+    layers: Callable[[], Sequence[nn.Module]] = lambda: [_Scale(), _Scale()]
+    keys: int = 0
+    lanes: int = LANES
+    policy: Mapping[str, Any] = field(default_factory=dict)
+
+    def wrapper(self, devices: Sequence[str]) -> Any:
+        parallel = import_module("dpbench.parallel")
+        model = _Model(self.layers(), self.keys).to(devices[0])
+        policy = parallel.Policy(dispatch="sequence", **self.policy)
+        return parallel.DataParallel(model, list(devices[: self.lanes]), policy=policy)
+
+
+_USES: Mapping[str, _Use] = {
+    "keywords": _Use(partial(_step, inputs=lambda x: ((), {"x": x, "scale": 2.0}))),
+    "nested": _Use(partial(_step, inputs=lambda x: (({"left": x, "others": [x, "name"]}, (x,)), {}))),
+    "many_inputs": _Use(partial(_step, inputs=lambda x: ((x,) * _MANY, {})), lanes=2),
+    "many_keywords": _Use(partial(_step, inputs=lambda x: ((), {str(key): x for key in range(_MANY)})), lanes=2),
+    "many_outputs": _Use(keys=_MANY, lanes=2),
+    "many_parameters": _Use(_anew, lambda: [_Scale() for _ in range(_MANY)], lanes=2),
+    "hooks": _Use(layers=_hooked),
+    "frozen": _Use(layers=lambda: [_Scale(), _Scale().requires_grad_(False)]),
+    "tied": _Use(layers=_tied),
+    "half": _Use(layers=lambda: [_Scale(), _Scale(torch.ones(4, dtype=torch.bfloat16))]),
+    "channels_last": _Use(layers=lambda: [_Scale(torch.ones(2, 4, 3, 3).to(memory_format=torch.channels_last))]),
+    "images": _Use(partial(_step, inputs=lambda x: ((_image(x),), {}))),
+    "uneven": _Use(lambda wrapper: _step(wrapper, _FEW)),
+    "sizes": _Use(lambda wrapper: _step(wrapper, _ITEMS, _FEW, 2 * _ITEMS)),
+    "shares": _Use(policy={"shares": _SHARES}),
+    "toggled": _Use(_toggled),
+    "two_forwards": _Use(_two_forwards),
+    "autocast": _Use(_autocast),
+    "accumulated": _Use(_accumulated),
+    "functional": _Use(_functional),
+    "zero_grad": _Use(_zeroed),
+    "state_dict": _Use(lambda wrapper: wrapper.load_state_dict(wrapper.state_dict())),
+    "copied": _Use(lambda wrapper: _step(deepcopy(wrapper))),
+    "pickled": _Use(lambda wrapper: _step(pickle.loads(pickle.dumps(wrapper)))),  # noqa: S301  # its own
 }
 
 
-def count_busy() -> dict[str, int]:
-    """Counters by name; garbage collection must be off."""
+def _image(rows: Tensor) -> Tensor:
+    return rows.view(-1, 4, 1, 1).expand(-1, 4, 2, 2).contiguous(memory_format=torch.channels_last)
+
+
+def count_busy(devices: Sequence[str], sites: Sites | None = None) -> dict[str, int]:
+    """Counters by name, of the third turn, because the first two fill caches. Garbage collection must be off."""
     torch.manual_seed(0)
     counters = dict[str, int]()
-    for name, (make, use) in _USES.items():
+    for name, use in _USES.items():
         try:
-            counters |= {**count_use(name, make(), use), f"{name}.{ABSENT}": 0}
+            wrapper = use.wrapper(devices)
+            for _ in range(_TURNS_BEFORE):
+                use.act(wrapper)
+            turn = partial(use.act, wrapper)
+            counted = _of_the_host(name, turn, sites) if devices[0] == "cpu" else _of_devices(turn)
+            counters |= {f"{name}.{counter}": value for counter, value in counted.items()} | {f"{name}.{ABSENT}": 0}
         except Exception:  # of whatever kind: base and head are compared
             counters[f"{name}.{ABSENT}"] = 1
     return counters
+
+
+def _of_the_host(name: str, turn: Callable[[], object], sites: Sites | None) -> dict[str, int]:
+    noted = sites.named(f"uses.{name}") if sites else None
+    calls, lines = PythonCalls(noted.calls if noted else None), PythonLines(noted.lines if noted else None)
+    work = HostWork(noted.host_operators if noted else None)
+    for counter in (calls, lines, work):
+        with counter:
+            counter.enter(Phase.FORWARD)
+            turn()
+    return {
+        "python_calls": calls.by_phase()[Phase.FORWARD],
+        "python_lines": lines.by_phase()[Phase.FORWARD],
+        "host_operators": work.operators[Phase.FORWARD],
+        "host_bytes": work.written_bytes[Phase.FORWARD],
+    }
+
+
+def _of_devices(turn: Callable[[], object]) -> dict[str, int]:
+    with recording() as recorded:
+        mark(Phase.FORWARD)
+        turn()
+    counters = Counter[str]()
+    for counter, value in Counts(phases=counts_by_phase(recorded, [{}])).by_name().items():
+        _, what, *link_and_unit = counter.split(".")
+        counters[".".join([what, *link_and_unit[-1:]])] += value  # copies over all links together
+    return dict(counters)

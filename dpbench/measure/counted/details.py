@@ -1,19 +1,28 @@
-"""Lines of code that a step's counters come from."""
+"""Lines of code that a step's counters come from.
+
+An event belongs to the innermost function on the stack that the commit changed, if there is one, and else to the line
+that made it::
+
+    DataParallel.forward    changed        self.state_dict()          the place: 412 calls of Module.state_dict
+    Module.state_dict       torch's            self._save(...)
+    Module._save            torch's                ...                410 of them
+"""
 
 import ast
 import linecache
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import NamedTuple
 
-from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.simulated_counts import events_by_phase, link_of
-from dpbench.records.count_record import LONGEST_TEXT, MOST_DETAILS, Detail, Phase, Place
-from dpbench.records.recording import Copy, HostCall, Operator, RecordedEvent, Recording
+from dpbench.records.count_record import LONGEST_TEXT, MOST_DETAILS, Detail, Place
+from dpbench.records.recording import Copy, HostCall, Operator, Recording
 
 _WRAPPER = "dpbench.parallel"
 
@@ -23,7 +32,7 @@ def place_of(file: str, line: int, function: str | None = None) -> Place:
     return Place(
         file=_relative(file)[-LONGEST_TEXT:],
         line=line,
-        function=(_function_at(file, line) if function is None else function)[:LONGEST_TEXT],
+        function=(_function_at(file, line)[2] if function is None else function)[:LONGEST_TEXT],
         text=linecache.getline(file, line).strip()[:LONGEST_TEXT],
     )
 
@@ -38,9 +47,11 @@ def _relative(file: str) -> str:
     return file
 
 
-def _function_at(file: str, line: int) -> str:
+@cache
+def _function_at(file: str, line: int) -> tuple[int, int, str]:
+    """First and last line, and the qualified name."""
     around = [function for function in _functions(file) if function[0] <= line <= function[1]]
-    return max(around)[2] if around else "<module>"
+    return max(around) if around else (line, line, "<module>")
 
 
 @cache
@@ -63,89 +74,107 @@ def _named(node: ast.AST, prefix: str) -> Iterator[tuple[int, int, str]]:
         yield from _named(child, inner)
 
 
-_Call = tuple[str, str, int, str, str, int]
-_Line = tuple[str, str, int]
+class _Site(NamedTuple):
+    """`function` is None where the file must tell."""
+
+    counter: str
+    what: str
+    defined: CodeType | None
+    file: str
+    line: int
+    function: str | None = None
 
 
-class PythonCallSites(PythonCalls):
-    def __init__(self) -> None:
-        super().__init__()
-        self._calls: dict[Phase, list[_Call]] = {}
-        self._now: list[_Call] = []
+class Sites:
+    """The places of counted events. `changed` has the changed lines by file.
 
-    def enter(self, phase: Phase) -> None:
-        super().enter(phase)
-        self._now = self._calls.setdefault(phase, [])
+    Each counter object calls one of its methods at each event.
+    """
 
-    def _count(self, frame: FrameType) -> None:
-        super()._count(frame)
-        code, caller = frame.f_code, frame.f_back
-        by = ("", "", 0) if caller is None else (caller.f_code.co_qualname, caller.f_code.co_filename, caller.f_lineno)
-        self._now.append((code.co_qualname, code.co_filename, code.co_firstlineno, *by))  # one C call, as in `_count`
+    def __init__(self, changed: Mapping[str, Sequence[int]]) -> None:
+        self._changed, self._name = changed, ""
+        self._is_changed = cache(self._touches)
+        self._sites: list[tuple[_Site, int]] = []
 
-    def details(self) -> Iterator[Detail]:
-        for phase, calls in self._calls.items():
-            for (name, file, line, by, by_file, by_line), value in Counter(calls).items():
-                yield Detail(
-                    counter=f"{phase}.python_calls",
-                    what=name[:LONGEST_TEXT],
-                    defined=place_of(file, line, name),
-                    place=place_of(by_file, by_line, by),
-                    value=value,
-                )
+    def named(self, name: str) -> "Sites":
+        """The same sites, for a counter whose name begins with `name` in place of the phase."""
+        named = copy(self)
+        named._name = name
+        return named
+
+    def calls(self, phase: str, frame: FrameType) -> None:
+        below, at = frame, frame.f_back
+        while at is not None and not self._is_in_changed(at):
+            below, at = at, at.f_back
+        if at is None:
+            below, at = frame, frame.f_back
+        if at is not None:
+            self._add(f"{self._name or phase}.python_calls", below.f_code.co_qualname, below.f_code, at)
+
+    def lines(self, phase: str, frame: FrameType) -> None:
+        self._add(f"{self._name or phase}.python_lines", "lines", None, self.innermost(frame))
+
+    def host_operators(self, phase: str, frame: FrameType) -> None:
+        self._add(f"{self._name or phase}.host_operators", "operators", None, self.innermost(frame))
+
+    def _add(self, counter: str, what: str, defined: CodeType | None, at: FrameType) -> None:
+        code = at.f_code  # one C call to append, so that no thread's event is lost
+        self._sites.append((_Site(counter, what, defined, code.co_filename, at.f_lineno, code.co_qualname), 1))
+
+    def innermost(self, frame: FrameType) -> FrameType:
+        """The innermost frame of a changed function, or this one."""
+        at: FrameType | None = frame
+        while at is not None and not self._is_in_changed(at):
+            at = at.f_back
+        return at or frame
+
+    def _is_in_changed(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename in self._changed and self._is_changed(frame.f_code.co_filename, frame.f_lineno)
+
+    def _touches(self, file: str, line: int) -> bool:
+        first, last, _ = _function_at(file, line)
+        return any(first <= number <= last for number in self._changed.get(file, ()))
+
+    def add_recording(self, recording: Recording) -> None:
+        for phase, events in events_by_phase(recording).items():
+            for event in events:
+                if isinstance(event, Operator | Copy | HostCall):
+                    file, _, line = event.line.rpartition(":")
+                    parts = (
+                        (_Site(f"{phase}.{counter}", what, None, file, int(line)), value)
+                        for counter, what, value in _parts(event)
+                    )
+                    self._sites += parts
+
+    def details(self) -> tuple[Detail, ...]:
+        """None if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
+        values: Counter[_Site] = Counter()
+        for site, value in self._sites:
+            values[site] += value
+        return tuple(map(self._detail, values.items())) if len(values) <= MOST_DETAILS else ()
+
+    def _detail(self, counted: tuple[_Site, int]) -> Detail:
+        site, value = counted
+        code = site.defined
+        return Detail(
+            counter=site.counter,
+            what=site.what[:LONGEST_TEXT],
+            defined=None if code is None else place_of(code.co_filename, code.co_firstlineno, site.what),
+            place=place_of(site.file, site.line, site.function),
+            value=value,
+            is_changed=self._is_changed(site.file, site.line),
+        )
 
 
-class PythonLineSites(PythonLines):
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: dict[Phase, list[_Line]] = {}
-        self._now: list[_Line] = []
-
-    def enter(self, phase: Phase) -> None:
-        super().enter(phase)
-        self._now = self._lines.setdefault(phase, [])
-
-    def _count(self, frame: FrameType) -> None:
-        super()._count(frame)
-        self._now.append((frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno))
-
-    def details(self) -> Iterator[Detail]:
-        for phase, lines in self._lines.items():
-            for (name, file, line), value in Counter(lines).items():
-                place = place_of(file, line, name)
-                yield Detail(counter=f"{phase}.python_lines", what="lines", place=place, value=value)
-
-
-def details_of(recording: Recording) -> Iterator[Detail]:
-    values: Counter[tuple[str, str, str]] = Counter()
-    for phase, events in events_by_phase(recording).items():
-        for event in events:
-            for counter, what, line, value in _parts(event):
-                values[f"{phase}.{counter}", what, line] += value
-    for (counter, what, line), value in values.items():
-        yield Detail(counter=counter, what=what[:LONGEST_TEXT], place=_place(line), value=value)
-
-
-def limited(details: Iterator[Detail]) -> tuple[Detail, ...]:
-    """None if there are more than `MOST_DETAILS`: a part of them would compare wrongly."""
-    listed = tuple(detail for detail, _ in zip(details, range(MOST_DETAILS + 1), strict=False))
-    return listed if len(listed) <= MOST_DETAILS else ()
-
-
-def _parts(event: RecordedEvent) -> Iterator[tuple[str, str, str, int]]:
+def _parts(event: Operator | Copy | HostCall) -> Iterator[tuple[str, str, int]]:
     if isinstance(event, Operator):
         what = event.name if event.node is None else f"{event.name} of {event.node}"
         values: Mapping[str, int] = {"operators": 1, "kernels": int(event.is_launched), "flops": event.flops}
-        yield from ((counter, what, event.line, value) for counter, value in values.items() if value)
+        yield from ((counter, what, value) for counter, value in values.items() if value)
     elif isinstance(event, Copy):
         link = link_of(event)
-        yield "operators", f"copy {link}", event.line, 1
-        yield f"copies.{link}.count", f"{event.size_bytes:,} bytes", event.line, 1
-        yield f"copies.{link}.size_bytes", f"{event.size_bytes:,} bytes", event.line, event.size_bytes
-    elif isinstance(event, HostCall):
-        yield f"host_calls.{event.name}", str(event.name), event.line, 1
-
-
-def _place(line: str) -> Place:
-    file, _, number = line.rpartition(":")
-    return place_of(file, int(number))
+        yield "operators", f"copy {link}", 1
+        yield f"copies.{link}.count", f"{event.size_bytes:,} bytes", 1
+        yield f"copies.{link}.size_bytes", f"{event.size_bytes:,} bytes", event.size_bytes
+    else:
+        yield f"host_calls.{event.name}", str(event.name), 1

@@ -23,15 +23,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dpbench.measure.python_calls import NOT_COUNTED
+from dpbench.measure.python_calls import NOT_COUNTED, Note
 from dpbench.records.count_record import Phase
 
 
 class HostWork(TorchDispatchMode):
     """Counts by phase, in this thread; a view does not count."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note | None = None) -> None:
         super().__init__()
+        self._note = note
         self.operators: dict[Phase, int] = {}
         self.written_bytes: dict[Phase, int] = {}
         self._phase: Phase | None = None
@@ -46,6 +47,8 @@ class HostWork(TorchDispatchMode):
         tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
         if self._phase is not None and not func.is_view and all(tensor.device.type == "cpu" for tensor in tensors):
             self.operators[self._phase] += 1
+            if self._note is not None:
+                self._note(self._phase, sys._getframe(1))
             self.written_bytes[self._phase] += sum(map(_written_bytes, tree_leaves(result)))
         return result
 

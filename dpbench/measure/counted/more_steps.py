@@ -1,21 +1,31 @@
-"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory."""
+"""What many steps do that one does not show: work in few of them, work that grows with their number, kept memory.
+
+For work in few of them, all clocks move on by ten seconds before each.
+"""
 
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from math import floor
+from types import BuiltinFunctionType
 from typing import Any
+from unittest import mock
 
+from dpbench.measure.counted.details import Sites
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.records.count_record import Kept, MoreSteps, Phase
 
+_LEAP_S = 10
+_CLOCKS = ("time", "monotonic", "perf_counter", "time_ns", "monotonic_ns", "perf_counter_ns")
 _LINES_OF = 6
 """Steps at both ends whose lines are counted, which takes ten times as long as counting calls."""
 
 
-def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
+def count_more_steps(step: Callable[[], object], steps: int, sites: Sites | None = None) -> MoreSteps:
     """Garbage collection must be off, so that only collections that the code asks for run."""
     assert not gc.isenabled()
     collections = list[str]()
@@ -23,34 +33,58 @@ def count_more_steps(step: Callable[[], object], steps: int) -> MoreSteps:
     def note(moment: str, _: dict[str, Any]) -> None:
         collections.append(moment)
 
+    noted = sites.named("more_steps") if sites else None
     first_lines = _lines(step)
     gc.callbacks.append(note)
     try:
         one = _calls(step, 1)
-        seldom_calls = max(0, _calls(step, steps) - steps * one)
+        with leaping_clocks() as leap:
+            seldom_calls = max(0, _calls(lambda: (leap(), step()), steps, noted) - steps * one)
     finally:
         gc.callbacks.remove(note)
-    later_lines = max(0, _lines(step) - first_lines)
+    later_lines = max(0, _lines(step, noted) - first_lines)
     return MoreSteps(seldom_calls=seldom_calls, collections=collections.count("start"), later_lines=later_lines)
 
 
-def _calls(step: Callable[[], object], steps: int) -> int:
-    with PythonCalls() as calls:
+@contextmanager
+def leaping_clocks() -> Iterator[Callable[[], None]]:
+    """Yield a function that moves the clocks of `time` on, also those that modules of the wrapper have imported."""
+    leaps = 0
+
+    def leap() -> None:
+        nonlocal leaps
+        leaps += 1
+
+    def later(clock: Callable[[], float], second: int) -> Callable[[], float]:
+        return lambda: clock() + leaps * _LEAP_S * second
+
+    clocks = {getattr(time, name): later(getattr(time, name), 10**9 if "_ns" in name else 1) for name in _CLOCKS}
+    wrapper = [module for name, module in sys.modules.items() if name.startswith("dpbench.parallel")]
+    with ExitStack() as stack:
+        for module in (time, *wrapper):
+            for name, value in list(vars(module).items()):
+                if isinstance(value, BuiltinFunctionType) and value in clocks:
+                    stack.enter_context(mock.patch.object(module, name, clocks[value]))
+        yield leap
+
+
+def _calls(step: Callable[[], object], steps: int, sites: Sites | None = None) -> int:
+    with PythonCalls(sites.calls if sites else None) as calls:
         calls.enter(Phase.FORWARD)
         for _ in range(steps):
             step()
     return calls.by_phase()[Phase.FORWARD]
 
 
-def _lines(step: Callable[[], object]) -> int:
-    with PythonLines() as lines:
+def _lines(step: Callable[[], object], sites: Sites | None = None) -> int:
+    with PythonLines(sites.lines if sites else None) as lines:
         lines.enter(Phase.FORWARD)
         for _ in range(_LINES_OF):
             step()
     return lines.by_phase()[Phase.FORWARD]
 
 
-_READINGS = 5
+_READINGS, _STEPS = 5, 100
 _OBJECT_BLOCKS = 4
 """Caches look like fewer kept blocks: ``mlp/tiny`` 1.5 a step after 60 steps, 0.7 after 240."""
 _TENSOR_BYTES = 64
@@ -62,7 +96,7 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS)
 
 
-def kept_per_step(step: Callable[[], object], steps: int) -> Kept | None:
+def kept_per_step(step: Callable[[], object], steps: int = _STEPS) -> Kept | None:
     """None without glibc's ``mallinfo2``; the least increase between two readings counts, because caches fill."""
     in_use = _malloc_reader()
     if in_use is None:

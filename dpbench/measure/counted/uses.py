@@ -1,7 +1,6 @@
-"""Uses of the wrapper that a benchmark's step does not have, on CPU lanes.
+"""Threads of the wrapper in uses that a benchmark's step does not have, on CPU lanes.
 
-toggled       a forward in training, and one in evaluation, in turns
-two_forwards  a second forward before the backward of both
+lanes         those that cannot meet when all are on threads
 threads       those that are left when wrappers that ran on threads are gone
 callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
 idle          threads that wake often while a wrapper with the default dispatch is idle
@@ -20,10 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.pinned import pinned
-from dpbench.measure.python_calls import PythonCalls
-from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
 
 _LANES, _ITEMS, _FEATURES = 4, 8, 16
@@ -37,15 +33,12 @@ _PATIENCE_S, _LITTLE_S = 5.0, 0.1
 
 def count_uses() -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
-    toggled, two_forwards = (
-        count_use(use.__name__[1:], _wrapper("sequence"), use) for use in (_toggled, _two_forwards)
-    )
-    return {**toggled, **two_forwards, **_threads_left(), **_callers(), **_idle()}
+    return {**_threads(), **_callers(), **_idle()}
 
 
-def _wrapper(dispatch: str, lanes: int = _LANES) -> Any:
+def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None) -> Any:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES), nn.Dropout(0.5))
+    model = model or nn.Sequential(nn.Linear(_FEATURES, _FEATURES), nn.BatchNorm1d(_FEATURES), nn.Dropout(0.5))
     variant = VariantId(VariantName.TUNED).with_parameters(dispatch=dispatch)
     return variant_of(variant).wrap(model, [torch.device("cpu")] * lanes)
 
@@ -54,43 +47,28 @@ def _batch() -> Tensor:
     return torch.ones(_ITEMS, _FEATURES)
 
 
-def _toggled(wrapper: nn.Module) -> None:
-    for is_training in (True, False):
-        wrapper.train(is_training)
-        wrapper(_batch())
+class _Meeting(nn.Module):
+    def __init__(self, lanes: int) -> None:
+        super().__init__()
+        self.barrier, self.apart = threading.Barrier(lanes), list[Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            self.barrier.wait(_PATIENCE_S)
+        except threading.BrokenBarrierError:
+            self.apart.append(x)
+        return x
 
 
-def _two_forwards(wrapper: nn.Module) -> None:
-    outputs = [wrapper(_batch()) for _ in range(2)]
-    torch.stack([output.sum() for output in outputs]).sum().backward()
-
-
-def count_use(name: str, target: Any, use: Callable[[Any], object]) -> dict[str, int]:
-    """Counters of the third turn, because the first two fill caches."""
-    for _ in range(_TURNS_BEFORE):
-        use(target)
-    with PythonCalls() as calls:
-        calls.enter(Phase.FORWARD)
-        use(target)
-    with HostWork() as work:
-        work.enter(Phase.FORWARD)
-        use(target)
-    return {
-        f"{name}.python_calls": calls.by_phase()[Phase.FORWARD],
-        f"{name}.host_operators": work.operators[Phase.FORWARD],
-        f"{name}.host_bytes": work.written_bytes[Phase.FORWARD],
-    }
-
-
-def _threads_left() -> dict[str, int]:
-    before = threading.active_count()
+def _threads() -> dict[str, int]:
+    before, model = threading.active_count(), _Meeting(_LANES)
     for _ in range(_WRAPPERS):
-        _wrapper("threads")(_batch())
+        _wrapper("threads", model=model)(_batch())
         gc.collect()
     until_s = time.monotonic() + _PATIENCE_S
     while threading.active_count() > before and time.monotonic() < until_s:
         time.sleep(0.001)
-    return {"threads.left": threading.active_count() - before}
+    return {"threads.left": threading.active_count() - before, "lanes.apart": len(model.apart)}
 
 
 def _idle() -> dict[str, int]:

@@ -15,14 +15,14 @@ from dpbench.gate.words import STATES, change_of
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import plural
 
-_MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 4, 4, 3
+_MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 3, 2, 1
 _LONGEST_TEXT = 60
-_RANKS = {State.WORSE: 0, State.TRADED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
+_RANKS = {State.WORSE: 0, State.NOTED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
 """The order of the groups. Worse counters whose place is unknown rank one lower."""
 _BADNESS = {
     State.WORSE: 2,
     State.DIFFERENT: 1,
-    State.TRADED: 1,
+    State.NOTED: 1,
     State.TOLERATED: 1,
     State.BETTER: 0,
     State.ACCEPTED: -1,
@@ -49,7 +49,7 @@ def counter_groups(judgement: Judgement) -> list[CounterGroup]:
     for change in worst_first(judgement.counters):
         rank, state = _RANKS[change.state], STATES[change.state][1].format(traded_for=change.traded_for)
         behind = causes.get((change.benchmark, change.counter), ()) if change.state is State.WORSE else ()
-        places = {_place(cause): f"{cause.what}: {_text(cause)}" for cause in behind if cause.head > cause.base}
+        places = {_place(cause): f"{cause.what}: {_text(cause)}" for cause in behind}
         for place, text in (places or {"": ""}).items():
             groups[rank if place else rank + 1, place, state][change] = None
             code[place][text] = None

@@ -52,13 +52,24 @@ def gate_text(judgement: Judgement) -> RenderableType:
     ]
     findings, rows = list(_findings(judgement)), _measured(judgement)
     parts += [_obeyed_by_none(times_table(rows))] if rows else []
-    for line, details in findings:
-        parts += [_text(line), *(Padding(_text(detail, "dim"), (0, 0, 0, 4)) for detail in details)]
+    shown = [part for line, details in findings for part in (_text(line), *map(_detail, details))]
+    more = len(shown) - _MOST_SHOWN
+    parts += (
+        [*shown[: _MOST_SHOWN - 1], _text(f"... and {more + 1:,} more lines; --json has all")] if more > 0 else shown
+    )
     parts += [Text()] if findings else []
     parts += [_text(_LEGEND, "dim"), Text()] if rows else []
     parts += map(_text, reliability(judgement))
     parts += [_text(f"note: {one_line(note)}") for note in judgement.notes]
     return Group(*parts, _text(circumstances(judgement)))
+
+
+_MOST_SHOWN = 12
+"""Lines on a terminal for what moved besides the times."""
+
+
+def _detail(line: str) -> RenderableType:
+    return Padding(_text(line, "dim"), (0, 0, 0, 4))
 
 
 def _measured(judgement: Judgement) -> list[TimeJudgement]:

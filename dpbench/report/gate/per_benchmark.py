@@ -57,14 +57,14 @@ def findings(judgement: Judgement) -> tuple[BenchmarkFinding, ...]:
 def _counters(judgement: Judgement) -> Iterator[BenchmarkFinding]:
     for benchmark, group in _by_benchmark(worst_first(judgement.counters)):
         states = {change.state for change in group}
-        named = [state for state in (State.WORSE, State.ACCEPTED, State.TRADED) if state in states]
+        named = [state for state in (State.WORSE, State.ACCEPTED, State.NOTED) if state in states]
         yield BenchmarkFinding(
             tier=0,
             benchmark=benchmark,
             verdict=Verdict.SLOWER if State.WORSE in states else Verdict.PASS,
             what=f"counters {[*named, 'changed'][0]}",
             message=_change(group[0]) + _others(group[1:]),
-            is_notable=bool({State.ACCEPTED, State.TRADED} & states),
+            is_notable=bool({State.ACCEPTED, State.NOTED} & states),
             details=(
                 *(_change(change, f" ({direction(change)})") for change in group),
                 *_causes(judgement, group[0].benchmark),

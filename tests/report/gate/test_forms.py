@@ -62,7 +62,7 @@ JUDGEMENTS = {
         duration_s=59.7,
     ),
     "what changed": blamed("one", "two", "three"),
-    "traded": judged(counters=(counter(counter="forward.python_calls", traded_for="my_step"),)),
+    "noted": judged(counters=(counter(counter="forward.python_calls", traded_for="my_step"),)),
     "errors before notices": judged("slower", counters=(*ALL_ACCEPTED.counters, *MIXED), times=SLOWER.times),
     "accepted ones": judged(times=(time("a", "undecided", accepted=ACCEPTED), time("b", "broken", accepted=ACCEPTED))),
     "not worse": judged(counters=(counter(2, 1, is_worse=False), counter(1, None, is_worse=None, counter="gone"))),
@@ -80,7 +80,7 @@ JUDGEMENTS = {
 }
 
 
-WITH_TABLES = {*EVERY, "the slowest first", "what changed", "traded", "not worse", "nothing counted", "a part counted"}
+WITH_TABLES = {*EVERY, "the slowest first", "what changed", "noted", "not worse", "nothing counted", "a part counted"}
 
 
 @pytest.mark.parametrize("name", [name for name in JUDGEMENTS if name not in ("evil", "many")])

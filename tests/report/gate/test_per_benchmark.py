@@ -122,7 +122,7 @@ def test_one_case_has_the_verdict(name: str) -> None:
         assert severities == {0}
 
 
-def test_a_counter_that_is_tolerated_or_traded_fails_no_case() -> None:
+def test_a_counter_that_is_tolerated_or_noted_fails_no_case() -> None:
     passing = (counter(tolerated=True), counter(benchmark="x", traded_for="step"))
     judgement = judged(counters=passing, counted_cases=2)
     assert [outcome(case) for case in cases(judgement).values()] == ["passed"] * 3
