@@ -68,7 +68,7 @@ def _threads() -> dict[str, int]:
     until_s = time.monotonic() + _PATIENCE_S
     while threading.active_count() > before and time.monotonic() < until_s:
         time.sleep(0.001)
-    return {"threads.left": threading.active_count() - before, "lanes.apart": len(model.apart)}
+    return {"threads.left": max(0, threading.active_count() - before), "lanes.apart": len(model.apart)}
 
 
 def _idle() -> dict[str, int]:
