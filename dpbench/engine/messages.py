@@ -211,6 +211,7 @@ class LockstepRound(Frozen):
 
     `cores` is text, as in ``0-3,8``. `resident` is whether the models of all sides were in memory together. A failed
     round has a `reason`, the `side` that failed if it is one, and no times. A good round's reason is a note.
+    `set_up` is the time that head's set-up takes by base's, None if there is none or it is short.
     """
 
     benchmark: str
@@ -218,6 +219,7 @@ class LockstepRound(Frozen):
     reason: str | None = None
     side: SideName | None = None
     times_s: dict[SideName, tuple[tuple[Seconds, ...], ...]] = Field(default_factory=dict)
+    set_up: Seconds | None = None
     cores: str = ""
     resident: bool = True
 

@@ -139,6 +139,7 @@ class TimeJudgement(Frozen):
     `ratio`, `mean` and `later` are as in gate/rounds.py; the last two are None for start-ups. The verdict rests on
     `quantity`, one of the three. `twin` is the ratio of base's twin to base in the same rounds. `threshold` is the
     tolerated growth, and `detectable` the smallest one that is called slower nine times in ten with this noise.
+    `set_up` is the time of a borrowed benchmark's set-up by base's, if it changed.
     """
 
     benchmark: str
@@ -156,6 +157,7 @@ class TimeJudgement(Frozen):
     later: TimeRatio | None = None
     quantity: Quantity = "median"
     detectable: Share | None = None
+    set_up: Share | None = None
     accepted: Accepted | None = None
 
     @property

@@ -76,7 +76,7 @@ class RoundRatio(Frozen):
     """Contrasts are logarithms. `contrast` and `twin` are those of the median block.
 
     `mean` and `later` are None if the round has too few blocks. `base_s` is the median over the blocks of base and its
-    twin, `head_s` that over the blocks of head.
+    twin, `head_s` that over the blocks of head. `set_up` is the time of a borrowed benchmark's set-up by base's.
     """
 
     contrast: Finite
@@ -86,6 +86,7 @@ class RoundRatio(Frozen):
     cores: str
     mean: Contrast | None = None
     later: Contrast | None = None
+    set_up: Finite | None = None
 
     @property
     def median(self) -> Contrast:
@@ -167,6 +168,7 @@ def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
         cores=lockstep_round.cores,
         mean=mean if has_quarters else None,
         later=Contrast(head=_growth(heads), twin=_growth(twins)) if has_quarters else None,
+        set_up=lockstep_round.set_up,
     )
 
 

@@ -42,6 +42,8 @@ By `alpha_spent_at`, with 5 to 14 rounds: 1.14 to 1.32 for a pass, 1.8 to 4.6 fo
 """
 _GROWTH = 1.4
 _NINE_IN_TEN = 0.9
+_SET_UP = 0.05
+"""A smaller change of a set-up is not named."""
 _MOST_LOG = 700.0  # two rounds that differ much can detect nothing; the largest float is exp(709)
 
 
@@ -112,7 +114,15 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
         later=ratios.get("later"),
         quantity=quantity,
         detectable=rules["median"].detectable(heads["median"]),
+        set_up=_changed_set_up([ratio.set_up for ratio in rounds]),
     )
+
+
+def _changed_set_up(ratios: Sequence[float | None]) -> float | None:
+    """The median over rounds, if all rounds agree that it changed."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    changed = len(known) == len(ratios) and (min(known) > 1 + _SET_UP or max(known) < 1 - _SET_UP)
+    return median(known) if changed else None
 
 
 def rounds_to_decide(judgement: TimeJudgement) -> int | None:

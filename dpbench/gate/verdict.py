@@ -54,6 +54,7 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
     judgements, of_times = apply_accepted(times.judgements, settings.accepted, commits, today)
     lasting, of_drifts = apply_accepted(lasting, settings.accepted, commits, today)
     timed = timed_by(counters.by_name, benchmarks.both)
+    judgements = with_set_ups(judgements, changes, timed)
     changes = judged_counters(changes, judgements, timed, settings.counts)
     gaps = (counters.gap, prepared.too_busy, words.named("skipped or gone on head", benchmarks.lost))
     verdict, why = overall_verdict(
@@ -69,7 +70,8 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
         compared=bool(counters.cases or judgements or 2 in prepared.tiers),
     )
     needs = budget_that_decides(times, prepared.budget_s) if verdict is Verdict.UNDECIDED else None
-    notes = (benchmarks.notes, counters.notes, times.notes, of_history, of_counters, of_times, of_drifts)
+    of_set_ups = words.set_ups(judgements)
+    notes = (benchmarks.notes, counters.notes, times.notes, of_set_ups, of_history, of_counters, of_times, of_drifts)
     return Judgement(
         verdict=verdict,
         why="; ".join(filter(None, [why, words.named("left out", benchmarks.left_out), needs])),
@@ -203,6 +205,21 @@ def timed_by(cases: Mapping[str, Case], benchmarks: Sequence[Benchmark]) -> Time
         name: tuple(step.name for step in steps if (step.workload, step.mode) == (case.workload, case.mode))
         for name, case in cases.items()
     }
+
+
+def with_set_ups(
+    times: Sequence[TimeJudgement], changes: Sequence[CounterChange], timed: TimedBy
+) -> tuple[TimeJudgement, ...]:
+    """The cold caches that a longer set-up leaves make no benchmark slower: asv times one call after each set-up."""
+    with_worse_calls = {name for change in changes if change.is_worse for name in timed.get(change.benchmark, ())}
+
+    def judged(time: TimeJudgement) -> TimeJudgement:
+        longer = (time.set_up or 1.0) - 1
+        if time.verdict is not Verdict.SLOWER or longer <= 0 or time.benchmark in with_worse_calls:
+            return time
+        return time.model_copy(update={"verdict": Verdict.UNDECIDED, "why": words.SET_UP.format(100 * longer)})
+
+    return tuple(map(judged, times))
 
 
 def judged_counters(

@@ -62,11 +62,19 @@ UNCLEAR = "it may be no slower, and may be slower by more than the tolerated {0:
 LOOKS_SLOWER = "the median passes, but more rounds are needed"
 FASTER = "the interval excludes no change"
 PASSES = "the interval excludes more than the tolerated {0:.3g} %"
+SET_UP = (
+    "its set-up changed by {0:+,.0f} %, and no counter of the call is worse: caches that the set-up leaves may do this"
+)
 NO_ROUNDS = "the budget had room for {0} of the {1} rounds that are needed"
 """Why a benchmark of tier 1 has its verdict."""
 BUDGET = "--budget {0}m would decide it, if the machine stays as it is"
 NO_BUDGET = "more time is not likely to decide it"
 NOT_SLOWER, NOT_WORSE = "nothing is slower", "no time was measured, and no counter is worse"
+
+
+def set_ups(times: Sequence[TimeJudgement]) -> list[str]:
+    changed = [time for time in times if time.set_up is not None]
+    return [f"{time.benchmark}: its set-up changed by {100 * ((time.set_up or 1) - 1):+,.0f} %" for time in changed]
 
 
 def count(value: float | None) -> str:

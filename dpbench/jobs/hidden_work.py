@@ -71,6 +71,16 @@ def with_hidden_work(taken: Blocks, *, is_borrowed: bool) -> tuple[list[Block], 
     return blocks, f"head's blocks of {block_s * 1e3:.3g} ms by their steps {what}, {counts}"
 
 
+def set_up_ratio(taken: Blocks) -> float | None:
+    """Head's time between the calls of a borrowed benchmark by base's; None if neither is a tenth of the calls."""
+    base, head = (
+        median(block.outside_s - block.reported_s for name in names for block in taken[name])
+        for names in ((SideName.BASE, SideName.TWIN), (SideName.HEAD,))
+    )
+    least_s = _SHARE * median(block.reported_s for block in taken[SideName.BASE])
+    return max(head, least_s) / max(base, least_s) if max(base, head) > least_s else None
+
+
 def _hidden_s(kind: _Kind, seconds: Mapping[SideName, list[float]], taken: Blocks) -> tuple[list[float], str] | None:
     """What is hidden in each of head's blocks, and the note; None if it is not much."""
     head, base = (median(block.reported_s for block in taken[name]) for name in (SideName.HEAD, SideName.BASE))

@@ -29,7 +29,7 @@ from dpbench.engine.messages import LockstepJob, LockstepJobs, LockstepRound, Lo
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import preload, serve_borrowed
 from dpbench.jobs.forks import Block, Fork, SideError, Taken, forked
-from dpbench.jobs.hidden_work import with_hidden_work
+from dpbench.jobs.hidden_work import set_up_ratio, with_hidden_work
 from dpbench.measure.environment import host_environment, read_environment
 from dpbench.records.record import Outcome
 
@@ -69,7 +69,7 @@ def _round(job: LockstepJob) -> LockstepRound:
     cores = ranges(sorted(job.cores))
     for resident in (True, False):
         try:
-            times_s, note = _alternate(job, _side_by_side if resident else _one_at_a_time)
+            times_s, note, set_up = _alternate(job, _side_by_side if resident else _one_at_a_time)
         except FirstCallError:
             continue
         except SideError as error:
@@ -79,7 +79,13 @@ def _round(job: LockstepJob) -> LockstepRound:
                 benchmark=job.benchmark, outcome=error.outcome, reason=error.reason, side=error.side, cores=cores
             )
         return LockstepRound(
-            benchmark=job.benchmark, outcome=Outcome.OK, reason=note, times_s=times_s, cores=cores, resident=resident
+            benchmark=job.benchmark,
+            outcome=Outcome.OK,
+            reason=note,
+            times_s=times_s,
+            set_up=set_up,
+            cores=cores,
+            resident=resident,
         )
     raise AssertionError("unreachable: the last attempt returns")
 
@@ -93,8 +99,11 @@ TakeBlock = Callable[[SideName, int], Taken]
 
 def _alternate(
     job: LockstepJob, opened: Callable[[LockstepJob], AbstractContextManager[tuple[float, TakeBlock]]]
-) -> tuple[dict[SideName, tuple[Block, ...]], str | None]:
-    """`opened` yields the seconds of a step and a function that takes a block; return blocks and a note."""
+) -> tuple[dict[SideName, tuple[Block, ...]], str | None, float | None]:
+    """`opened` yields the seconds of a step and a function that takes a block.
+
+    Return blocks, a note, and by how much a borrowed benchmark's set-up changed.
+    """
     order, rng = list(job.sides), Random(job.seed)
     taken: dict[SideName, list[Taken]] = {name: [] for name in order}
     with opened(job) as (step_s, take_block):
@@ -103,9 +112,10 @@ def _alternate(
             rng.shuffle(order)
             for name in order:
                 taken[name].append(take_block(name, steps))
-    heads, note = with_hidden_work(taken, is_borrowed=borrowed(job.case.workload) is not None)
+    is_borrowed = borrowed(job.case.workload) is not None
+    heads, note = with_hidden_work(taken, is_borrowed=is_borrowed)
     times_s = {name: tuple(block.steps_s for block in taken[name]) for name in job.sides}
-    return times_s | {SideName.HEAD: tuple(heads)}, note
+    return times_s | {SideName.HEAD: tuple(heads)}, note, set_up_ratio(taken) if is_borrowed else None
 
 
 def _blocks(job: LockstepJob, step_s: float) -> int:

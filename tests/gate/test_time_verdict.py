@@ -1,6 +1,6 @@
 """The verdict on one benchmark: where it changes, how often it is wrong, and what each interim analysis may spend."""
 
-from itertools import islice, pairwise
+from itertools import cycle, islice, pairwise
 from math import exp, expm1, log, log1p, sqrt
 from random import Random
 
@@ -45,6 +45,18 @@ def verdict(rounds, analysis=1, threshold=0.03, cores=Cores.ONE):
 
 def test_the_risk_is_shared_by_the_benchmarks():
     assert risks_for(0.01, 4) == Risks(0.0025, MISS_RATE)
+
+
+@pytest.mark.parametrize(
+    ("set_ups", "changed"),
+    [((1.2, 1.4, 1.3), 1.3), ((0.8, 0.7, 0.9), 0.8), ((1.2, 1.04, 1.3), None), ((1.2, None, 1.3), None)],
+)
+def test_a_set_up_has_changed_if_all_rounds_agree(set_ups, changed):
+    rounds = [
+        measured.model_copy(update={"set_up": set_up})
+        for measured, set_up in zip(rounds_of(0.05, 0.002), cycle(set_ups), strict=False)
+    ]
+    assert judge(benchmark(), rounds, Analysis(2), RISKS).set_up == changed
 
 
 def test_a_judgement_has_everything_that_was_measured():

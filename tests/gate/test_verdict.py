@@ -6,13 +6,13 @@ import pytest
 
 from dpbench.cases.names import Mode
 from dpbench.engine.messages import CountJobs, CountRecords
-from dpbench.gate import prepare, sides, time_sides
+from dpbench.gate import prepare, sides, time_sides, words
 from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark, Settings, Tolerances
 from dpbench.gate.time_sides import Times
-from dpbench.gate.verdict import apply_accepted, judged_counters, overall_verdict, timed_by
+from dpbench.gate.verdict import apply_accepted, judged_counters, overall_verdict, timed_by, with_set_ups
 from dpbench.gate.words import headline
 from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
@@ -244,6 +244,26 @@ def test_a_case_that_no_benchmark_times_is_seen_by_all_of_them():
 def test_what_no_time_shows_is_noted_up_to_a_half_more(name):
     times = [timed("a", 0.9), timed("b", 1.0)]
     assert noted([calls(100, 150, counter=name), calls(100, 151, counter=name)], times) == ["a, b", None]
+
+
+@pytest.mark.parametrize(
+    ("set_up", "worse", "verdict"),
+    [
+        (1.4, "another", Verdict.UNDECIDED),
+        (1.4, "counts mlp/tiny cpu*4", Verdict.SLOWER),
+        (0.7, "another", Verdict.SLOWER),
+        (None, "another", Verdict.SLOWER),
+    ],
+)
+def test_a_longer_set_up_alone_makes_no_benchmark_slower(set_up, worse, verdict):
+    slow = slower("speed").model_copy(update={"set_up": set_up})
+    timed_cases = {"counts mlp/tiny cpu*4": ("speed",), "another": ("other",)}
+    (judgement,) = with_set_ups([slow], [change(worse, is_worse=True)], timed_cases)
+    assert judgement.verdict is verdict
+    assert ("its set-up changed by +40 %" in judgement.why) == (verdict is Verdict.UNDECIDED)
+    assert words.set_ups([judgement]) == (
+        [f"speed: its set-up changed by {100 * (set_up - 1):+.0f} %"] if set_up else []
+    )
 
 
 @pytest.mark.parametrize("change", [calls(1001, 1000, is_worse=False), calls(accepted=ENTRY)])

@@ -170,7 +170,7 @@ def ratio_and_note(monkeypatch, of_head):
 
     monkeypatch.setattr(lockstep_child, "_forked", lambda job, name: serve_as(name))
     asked = job("", "", blocks=30, block_s=STEP_S, checked=False)
-    times_s, note = lockstep_child._alternate(asked, lockstep_child._side_by_side)
+    times_s, note, _ = lockstep_child._alternate(asked, lockstep_child._side_by_side)
     return median(map(sum, times_s[SideName.HEAD])) / median(map(sum, times_s[SideName.BASE])), note
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from dpbench.engine.messages import SideName
 from dpbench.jobs.forks import Taken
-from dpbench.jobs.hidden_work import with_hidden_work
+from dpbench.jobs.hidden_work import set_up_ratio, with_hidden_work
 
 BASE, TWIN, HEAD = SideName.BASE, SideName.TWIN, SideName.HEAD
 
@@ -90,3 +90,13 @@ def test_work_that_base_leaves_to_others_blocks_too_does_not_count():
 
 def test_a_borrowed_benchmark_may_set_itself_up_between_its_samples():
     assert counted_ms(blocks(10, 40), is_borrowed=True) == (10, None)
+
+
+@pytest.mark.parametrize(
+    ("base_ms", "head_ms", "ratio"),
+    [(15, 15, 1.0), (15, 20, 2.0), (20, 15, 0.5), (10.5, 10.9, None), (10.5, 12, 2.0)],
+)
+def test_the_time_between_calls_of_a_borrowed_benchmark_is_its_set_up(base_ms, head_ms, ratio):
+    """A call takes 10 ms; a set-up of less than a tenth of that counts as a tenth."""
+    base, head = blocks(10, base_ms), blocks(10, head_ms)
+    assert set_up_ratio({BASE: base, TWIN: base, HEAD: head}) == (ratio and pytest.approx(ratio))

@@ -260,7 +260,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
             taken.append((name, steps))
             return Taken((1.0,) * steps, steps, steps, steps, {})
 
-        times, _ = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
+        times, *_ = _alternate(job(base, base, blocks=40, seed=seed), lambda _: nullcontext((0.006, take_block)))
         assert {name: len(blocks) for name, blocks in times.items()} == dict.fromkeys(SideName, 40)
         assert {steps for _, steps in taken} == {4}  # of 6 ms each, for 20 ms
         blocks = [tuple(name for name, _ in taken[start : start + 3]) for start in range(0, 120, 3)]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pynvml
 
-CODE = "from dpbench.measure.gpu.{module} import pynvml; import pynvml as again; print(pynvml.__file__, again is pynvml)"
+CODE = (
+    "from dpbench.measure.gpu.{module} import pynvml; import pynvml as again; print(pynvml.__file__, again is pynvml)"
+)
 ROOT = Path(__file__).parents[3]
 
 
