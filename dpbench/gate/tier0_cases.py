@@ -6,11 +6,11 @@ Beside the cases of `dpbench counts --check` the gate counts these of the wrappe
     pieces        buckets so large that lanes pass them on in pieces; shapes alone
     modes         a forward without gradients, accumulation, the loss in the replicas
     large batch   a path that is taken above some number of items
-    more steps    a thousand further ones: the memory that each keeps, what few of them do, what late ones do more
+    more steps    a hundred further ones: the memory that each keeps, what few of them do, what late ones do more
     routes        the star, beside the chain that the other cases take
     dispatch      the default dispatch after it has chosen, in sequence and on threads; threads from the start
-    uses          what no step has: train and eval in turns, callers at once (uses.py), hooks, autocast, many inputs,
-                  copies (busy.py), on six lanes and on as many simulated devices
+    uses          what no step has: a thousand forwards, callers at once (uses.py), hooks, autocast, many inputs, copies
+                  (busy.py), on six lanes and on as many simulated devices
     start         modules that the import adds, the construction, the first forward
     choices       which way the default dispatch chooses
     order         copies that wait for each other, turns of lanes, the host's calls before the last lane begins
@@ -39,8 +39,8 @@ _SMALL_BUCKETS: dict[str, Any] = {"bucket_bytes": 2048, "first_bucket_bytes": 10
 _USERS_LANES = ("cpu", "cpu")
 """For a benchmark that leaves its devices to the machine: its counts then do not depend on the machine."""
 
-MORE_STEPS, FEWER_STEPS = 1100, 100
-"""In the first of them caches fill: half as fast after each hundred. Fewer are taken of a larger model."""
+MORE_STEPS = 100
+"""In the first of them caches fill: half as fast after each hundred."""
 
 
 def counted_cases(benchmarks: Sequence[Benchmark], *, of_the_wrapper: bool) -> dict[str, Case]:
@@ -152,7 +152,7 @@ def job_of(case: Case) -> CountJob:
     return CountJob(
         case=case,
         thorough=True,
-        more_steps=FEWER_STEPS if case == choice_case() else MORE_STEPS if case in stepping_cases() else 0,
+        more_steps=MORE_STEPS if case in stepping_cases() else 0,
         uses=case in (choice_case(), uses_case()),
         routes=case in route_cases(),
         way="threads" if case == threads_case() else "sequence",

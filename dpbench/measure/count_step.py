@@ -122,7 +122,7 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
         for phase, n in calls.by_phase().items()
     }
     more_steps = count_more_steps(session.step, extras.more_steps, sites) if extras.more_steps else None
-    kept = kept_per_step(session.step) if extras.more_steps else None
+    kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
     choices, uses = (
         (slower_choices(), {**start, **count_uses(), **count_busy(_BUSY, sites)}) if extras.uses else (None, None)
     )

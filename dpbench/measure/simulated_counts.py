@@ -53,10 +53,11 @@ def turns_of(events: Sequence[Event]) -> int:
 
 
 def _host_calls(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """Zeros too, so that a first call is a change."""
+    """Zeros too, so that a first call is a change; but no wrapper empties a cache in a step."""
     counts = Counter(event.name for event in events if isinstance(event, HostCall))
     for name in HostCallName:
-        yield str(name), counts[name]
+        if counts[name] or name is not HostCallName.EMPTY_CACHE:
+            yield str(name), counts[name]
 
 
 def _links(copies: Sequence[Copy]) -> Iterator[tuple[str, Traffic]]:

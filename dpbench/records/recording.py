@@ -106,7 +106,8 @@ class HostCallName(StrEnum):
 
     `ENGINE_HANDOVER` is an event, a wait and a ``record_stream``, by which torch's engine hands a gradient to another
     stream's node. `STREAM_LOOKUP` makes a Python object for the current stream; `HANDLE_LOOKUP` gives its number.
-    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, also if nothing is pending.
+    `HOST_WAIT` is a synchronisation, an ``item()``, or a copy that blocks, also if nothing is pending. `EMPTY_CACHE`
+    frees a real device's unused memory, for which the host waits.
     """
 
     EVENT_RECORD = "event_record"

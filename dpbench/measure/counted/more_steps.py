@@ -84,7 +84,7 @@ def _lines(step: Callable[[], object], sites: Sites | None = None) -> int:
     return lines.by_phase()[Phase.FORWARD]
 
 
-_READINGS, _STEPS = 5, 100
+_READINGS = 5
 _OBJECT_BLOCKS = 4
 """Caches look like fewer kept blocks: ``mlp/tiny`` 1.5 a step after 60 steps, 0.7 after 240."""
 _TENSOR_BYTES = 64
@@ -96,7 +96,7 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_size_t) for name in _FIELDS)
 
 
-def kept_per_step(step: Callable[[], object], steps: int = _STEPS) -> Kept | None:
+def kept_per_step(step: Callable[[], object], steps: int) -> Kept | None:
     """None without glibc's ``mallinfo2``; the least increase between two readings counts, because caches fill."""
     in_use = _malloc_reader()
     if in_use is None:

@@ -1,5 +1,6 @@
 """Threads of the wrapper in uses that a benchmark's step does not have, on CPU lanes.
 
+long          what few of a thousand forwards do
 lanes         those that cannot meet when all are on threads
 threads       those that are left when wrappers that ran on threads are gone
 callers       the operators before which a thread's call holds up another thread's, on two wrappers or one
@@ -19,11 +20,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.measure.counted.more_steps import count_more_steps
 from dpbench.measure.pinned import pinned
 from dpbench.variants.registry import variant_of
 
 _LANES, _ITEMS, _FEATURES = 4, 8, 16
-_TURNS_BEFORE = 2
+_TURNS_BEFORE, _FORWARDS = 2, 1100
 _WRAPPERS = 3
 _SETTLED_AFTER, _IDLE_S, _OFTEN = 10, 0.1, 5
 """Forwards after which `auto` has no trials left; seconds; wakes in that time that are often."""
@@ -33,7 +35,7 @@ _PATIENCE_S, _LITTLE_S = 5.0, 0.1
 
 def count_uses() -> dict[str, int]:
     """Counters by name; garbage collection must be off."""
-    return {**_threads(), **_callers(), **_idle()}
+    return {**_long(), **_threads(), **_callers(), **_idle()}
 
 
 def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None) -> Any:
@@ -45,6 +47,13 @@ def _wrapper(dispatch: str, lanes: int = _LANES, model: nn.Module | None = None)
 
 def _batch() -> Tensor:
     return torch.ones(_ITEMS, _FEATURES)
+
+
+def _long() -> dict[str, int]:
+    wrapper = _wrapper("sequence", 2)
+    with torch.no_grad():
+        more = count_more_steps(lambda: wrapper(_batch()), _FORWARDS)
+    return {f"long.{name}": value for name, value in more.model_dump().items()}
 
 
 class _Meeting(nn.Module):
