@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pynvml
 
-CODE = (
-    "from dpbench.measure.gpu.{module} import pynvml; import pynvml as again; print(pynvml.__file__, again is pynvml)"
-)
+CODE = "from dpbench.measure.gpu.{module} import pynvml as one; import pynvml; print(one.__file__, one is pynvml)"
 ROOT = Path(__file__).parents[3]
 
 
