@@ -21,17 +21,7 @@ from pydantic import TypeAdapter
 
 from dpbench.projection.machine import FLOP_KINDS, HostCost, Kind
 from dpbench.records.count_record import Phase
-from dpbench.records.recording import (
-    ON_THREADS,
-    Copy,
-    GradientReady,
-    HostCall,
-    HostCallName,
-    Mark,
-    ModelFacts,
-    Operator,
-    Recording,
-)
+from dpbench.records.recording import ON_THREADS, Copy, GradientReady, HostCall, Mark, ModelFacts, Operator, Recording
 
 MAIN = 0
 """The host's thread that takes the step."""
@@ -201,10 +191,8 @@ def _purpose(copy: Copy, phase: Phase) -> str:
 
 def _costs(event: Any, phase: Phase) -> tuple[str, ...]:
     match event:
-        case HostCall(name=HostCallName.EMPTY_CACHE):
-            return (HostCost.HOST_WAIT,)  # at least that long
-        case HostCall():
-            return (event.name.value,)
+        case HostCall():  # to empty a cache takes at least a wait
+            return (getattr(HostCost, event.name.name, HostCost.HOST_WAIT),)
         case Copy():
             return (HostCost.COPY,)
         case Operator() if not event.is_launched:

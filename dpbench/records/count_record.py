@@ -136,9 +136,10 @@ class MoreSteps(Frozen):
 class Counts(Frozen):
     """Mode `infer` has the forward phase alone.
 
-    If asked for: `kept`, `more_steps`, `uses` (`measure/counted/uses.py`, `busy.py`), and `slower_choices`, the trials, of three,
-    in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks. `nccl_links` has the
-    bytes by link if NCCL's rings carried the stock wrapper's broadcasts and sums; None for other variants.
+    If asked for: `kept`, `more_steps`, `uses` (`measure/counted/uses.py`, `busy.py`), and `slower_choices`, the trials,
+    of three, in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks.
+    `nccl_links` has the bytes by link if NCCL's rings carried the stock wrapper's broadcasts and sums; None for other
+    variants.
     """
 
     phases: dict[Phase, PhaseCounts]
