@@ -8,14 +8,15 @@
 A line that was added or removed has no counterpart, so its neighbours stand for it: they name the same function.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
 from dpbench.cases.names import IMPORT_FOLDERS
 from dpbench.gate.judgement import Cause
+from dpbench.measure.counted.details import function_at
 
 _MOST_BYTES = 1 << 20
 """A larger file is no code of a person, and comparing it takes minutes."""
@@ -52,7 +53,7 @@ def changed_code(base: Path, head: Path) -> ChangedCode:
         hunks = [hunk for hunk in SequenceMatcher(None, old_lines, new_lines).get_opcodes() if hunk[0] != "equal"]
         olds[path] = _numbers((first, end) for _, first, end, _, _ in hunks)
         news[path] = _numbers((first, end) for *_, first, end in hunks)
-        places += filter(None, (_place(path, new_lines, first, end) for *_, first, end in hunks))
+        places += filter(None, (_place(head / path, path, new_lines, first, end) for *_, first, end in hunks))
     return ChangedCode(olds, news, tuple(places))
 
 
@@ -79,16 +80,21 @@ def _numbers(hunks: Iterator[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(sorted({n for first, end in hunks for n in (range(first + 1, end + 1) or (first, first + 1))}))
 
 
-def _place(path: str, lines: list[str], first: int, end: int) -> Cause | None:
+def _place(file: Path, path: str, lines: Sequence[str], first: int, end: int) -> Cause | None:
     """None without code, such as of comments. What was removed has the line before it."""
-    code = [n for n in range(first, end) if lines[n].strip() and not lines[n].lstrip().startswith("#")]
+    no_code = _docstrings(file)
+    code = [n for n in range(first, end) if n + 1 not in no_code and lines[n].strip() and lines[n].strip()[0] != "#"]
     at = code[0] if code else first - 1
     if not 0 <= at < len(lines) or (end > first and not code):
         return None
-    indent, around = len(lines[at]) - len(lines[at].lstrip()), list[str]()
-    for line in reversed(lines[: at + 1]):
-        named = re.match(r"( *)(?:async )?(?:def|class) (\w+)", line)
-        if named and (len(named[1]) < indent or (not around and line is lines[at])):
-            around, indent = [named[2], *around], len(named[1])
-    function, text = ".".join(around) or "<module>", lines[at].strip()
+    function, text = function_at(str(file), at + 1)[2], lines[at].strip()
     return Cause(what="changed", function=function, file=path, lines=(at + 1,), text=text, is_changed=True)
+
+
+def _docstrings(file: Path) -> set[int]:
+    try:
+        tree = ast.parse(_text(file))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    return {line for node in texts for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}

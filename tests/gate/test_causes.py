@@ -103,13 +103,14 @@ def write(folder, text):
     return folder
 
 
-OLD = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n\n\nSIZE = 4\n"
+OLD = "class A:\n    def f(self):\n        self\n        return 1\n\n    def g(self):\n        return 2\n\n\nSIZE = 4\n"
 EDITS = {
-    "a line more": ("return 1", "x = 1\n        return x", [("A.f", 3)], (3, 4), (3,)),
-    "a line less": ("        return 1\n", "", [("A.f", 2)], (2, 3), (3,)),
-    "a constant": ("SIZE = 4", "SIZE = 8", [("<module>", 9)], (9,), (9,)),
-    "a name": ("def g", "def h", [("A.h", 5)], (5,), (5,)),
-    "a comment alone": ("return 2\n", "return 2\n        # two\n", [], (7,), (6, 7)),
+    "a line more": ("return 1", "x = 1\n        return x", [("A.f", 4)], (4, 5), (4,)),
+    "a line less": ("        self\n", "", [("A.f", 2)], (2, 3), (3,)),
+    "a constant": ("SIZE = 4", "SIZE = 8", [("<module>", 10)], (10,), (10,)),
+    "a name": ("def g", "def h", [("A.h", 6)], (6,), (6,)),
+    "a docstring alone": ("class A:\n", 'class A:\n    """What."""\n', [], (2,), (1, 2)),
+    "a comment alone": ("return 2\n", "return 2\n        # two\n", [], (8,), (7, 8)),
 }
 
 
@@ -170,4 +171,4 @@ def test_what_the_commit_changed_is_blamed_if_a_side_cannot_be_counted_again(tmp
     changes, jobs = [change()], {"b": CountJob(case=ON_CPU)}
     base, head = write(tmp_path / "base", OLD), write(tmp_path / "head", OLD.replace("return 2", "return 3"))
     (blame,) = find_blames(changes, jobs, Sides(base, head, lambda *_: ended(1)))
-    assert [(cause.function, cause.lines) for cause in blame.causes] == [("A.g", (6,))]
+    assert [(cause.function, cause.lines) for cause in blame.causes] == [("A.g", (7,))]

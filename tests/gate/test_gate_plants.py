@@ -17,6 +17,7 @@ from tests.simulated import needs_simulator
 COUNTED = {plant.name: plant for plant in plants() if plant.cases}
 CASES = counted_cases([], of_the_wrapper=True)
 BASE = Code()
+pytestmark = pytest.mark.timeout(1200)  # some 150 counts of cases, by one child
 
 
 @pytest.fixture(scope="module")

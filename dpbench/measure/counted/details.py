@@ -32,7 +32,7 @@ def place_of(file: str, line: int, function: str | None = None) -> Place:
     return Place(
         file=_relative(file)[-LONGEST_TEXT:],
         line=line,
-        function=(_function_at(file, line)[2] if function is None else function)[:LONGEST_TEXT],
+        function=(function_at(file, line)[2] if function is None else function)[:LONGEST_TEXT],
         text=linecache.getline(file, line).strip()[:LONGEST_TEXT],
     )
 
@@ -48,7 +48,7 @@ def _relative(file: str) -> str:
 
 
 @cache
-def _function_at(file: str, line: int) -> tuple[int, int, str]:
+def function_at(file: str, line: int) -> tuple[int, int, str]:
     """First and last line, and the qualified name."""
     around = [function for function in _functions(file) if function[0] <= line <= function[1]]
     return max(around) if around else (line, line, "<module>")
@@ -132,7 +132,7 @@ class Sites:
         return frame.f_code.co_filename in self._changed and self._is_changed(frame.f_code.co_filename, frame.f_lineno)
 
     def _touches(self, file: str, line: int) -> bool:
-        first, last, _ = _function_at(file, line)
+        first, last, _ = function_at(file, line)
         return any(first <= number <= last for number in self._changed.get(file, ()))
 
     def add_recording(self, recording: Recording) -> None:
