@@ -4,7 +4,6 @@ import argparse
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -65,17 +64,3 @@ def shifted_heap() -> list[bytearray]:
     A tensor's address changes a step's time by percents, and forks of one process allocate alike.
     """
     return [bytearray(1 + int.from_bytes(os.urandom(2)) % _MOST_BALLAST_BYTES) for _ in range(_BALLAST)]
-
-
-def run_and_exit(work: Callable[[], object]) -> NoReturn:
-    """In a forked process, call `work` and exit with 0, or with 1 and a traceback if it raises."""
-    status = 1
-    try:
-        work()
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)

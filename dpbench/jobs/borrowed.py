@@ -22,7 +22,6 @@ from time import monotonic
 from dpbench.cases.names import IMPORT_FOLDERS, borrowed
 from dpbench.engine.child import loading, shifted_heap
 from dpbench.engine.messages import CountJob, LockstepJob, Side
-from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import built_of, scratch_of
 from dpbench.jobs.forks import WARMUP_S, failed, pin, sender, take_blocks
 from dpbench.measure.borrowed.lent import BorrowedError, Lent, Probe, Use, import_from
@@ -68,8 +67,7 @@ def lend(workload: str, folder: Path, use: Use, probe: Probe | None = None) -> N
         lend_pytest(folder, name, use, probe)
 
 
-def serve_borrowed(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    die_with_parent(parent_pid)
+def serve_borrowed(job: LockstepJob, side: Side, pipe: socket) -> None:
     os.environ.update(side.environment)
     ballast = shifted_heap()  # noqa: F841  # held until the end
     send = sender(pipe)

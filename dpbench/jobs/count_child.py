@@ -11,23 +11,20 @@ The parent sets the environment that keeps this process at one thread (`count.py
 
 import gc
 import os
-import signal
-import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from dpbench.cases.host import usable_cores
 from dpbench.cases.names import borrowed
 from dpbench.cases.variants import VariantName
-from dpbench.engine.child import answer, loading, run_and_exit
+from dpbench.engine.child import answer, loading
 from dpbench.engine.fence import enclose
+from dpbench.engine.fork import run_in_forks
 from dpbench.engine.interpret import answer_in, ending, last_lines
-from dpbench.engine.launch import RECORD_BYTES, TAIL_BYTES, Exit
+from dpbench.engine.launch import Exit
 from dpbench.engine.messages import CountJob, CountJobs, CountRecords
-from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import compile_wrapper, scratch_of, use_folder
 from dpbench.jobs.borrowed import count_borrowed, preload
 from dpbench.jobs.ranks import Rendezvous, connector, fork_ranks
@@ -68,58 +65,26 @@ def _note_on_torch() -> str | None:
     return note_on(torch.__version__)
 
 
-@dataclass(frozen=True)
-class _Fork:
-    index: int
-    job: CountJob
-    pid: int
-    ended: int
-    deadline_s: float
-    record_fd: int
-    output_fd: int
-
-
 def _count_all(request: CountJobs) -> tuple[CountRecord, ...]:
-    waiting, running = list(enumerate(request.jobs)), list[_Fork]()
-    records: dict[int, CountRecord] = {}
-    why_numbers: dict[int, str] = {}
-    while waiting or running:
-        while waiting and len(running) < usable_cores():
-            running.append(_start(*waiting.pop(0), request.timeout_s))
-        fork, timed_out_after_s = _next_to_end(running, request.timeout_s)
-        index = fork.index
-        record = _record_of(fork, timed_out_after_s)
-        if not fork.job.numbers and record.outcome in (Outcome.SKIPPED, Outcome.CRASHED):
-            why_numbers[index] = record.why
-            waiting.append((index, fork.job.model_copy(update={"numbers": True})))
-            continue
-        records[index] = record.model_copy(update={"why_numbers": why_numbers.get(index)})
-    return tuple(records[index] for index in range(len(records)))
+    """Without numbers at first, where a job asks for that; what fails so is counted with them."""
+    records = _counted_in_forks(request.jobs, request.timeout_s)
+    failed = {
+        index: record.why
+        for index, (job, record) in enumerate(zip(request.jobs, records, strict=True))
+        if not job.numbers and record.outcome in (Outcome.SKIPPED, Outcome.CRASHED)
+    }
+    again = [request.jobs[index].model_copy(update={"numbers": True}) for index in failed]
+    for index, record in zip(failed, _counted_in_forks(again, request.timeout_s), strict=True):
+        records[index] = record.model_copy(update={"why_numbers": failed[index]})
+    return tuple(records)
 
 
-def _start(index: int, job: CountJob, timeout_s: float) -> _Fork:
-    record_fd, output_fd = os.memfd_create("record"), os.memfd_create("output")
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        run_and_exit(lambda: _count(job, parent, record_fd, output_fd))
-    return _Fork(index, job, pid, os.pidfd_open(pid), time.monotonic() + timeout_s, record_fd, output_fd)
+def _counted_in_forks(jobs: Sequence[CountJob], timeout_s: float) -> list[CountRecord]:
+    ends = run_in_forks([partial(_count, job) for job in jobs], timeout_s, usable_cores())
+    return [_record_of(job, end) for job, end in zip(jobs, ends, strict=True)]
 
 
-def _next_to_end(running: list[_Fork], timeout_s: float) -> tuple[_Fork, float | None]:
-    """Remove a fork that ended, or kill the first if it is late: counted code can switch off a fork's own alarm."""
-    ended = wait([fork.ended for fork in running], max(0.0, running[0].deadline_s - time.monotonic()))
-    fork = next(fork for fork in running if not ended or fork.ended in ended)
-    running.remove(fork)
-    if not ended:
-        signal.pidfd_send_signal(fork.ended, signal.SIGKILL)
-    return fork, None if ended else timeout_s
-
-
-def _count(job: CountJob, parent: int, record_fd: int, output_fd: int) -> None:
-    die_with_parent(parent)
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
+def _count(job: CountJob, record_fd: int) -> None:
     is_borrowed = borrowed(job.case.workload) is not None
     enclose(record_fd, folders=[scratch_of(Path(job.folder or "."))] if is_borrowed else [])
     if job.folder is not None and not is_borrowed:
@@ -128,21 +93,11 @@ def _count(job: CountJob, parent: int, record_fd: int, output_fd: int) -> None:
         record.write(count_case(job).model_copy(update={"imported": job.imported()}).model_dump_json())
 
 
-def _record_of(fork: _Fork, timed_out_after_s: float | None) -> CountRecord:
-    returncode = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
-    os.close(fork.ended)
-    record, output = _end_of(fork.record_fd, RECORD_BYTES), _end_of(fork.output_fd, TAIL_BYTES)
-    if answer := answer_in(record, CountRecord):
+def _record_of(job: CountJob, end: Exit) -> CountRecord:
+    if answer := answer_in(end.record, CountRecord):
         return answer
-    end = Exit(started_at="", duration_s=0.0, returncode=returncode, timed_out_after_s=timed_out_after_s)
-    outcome = Outcome.CRASHED if timed_out_after_s is None else Outcome.TIME_OUT
-    reason = "\n".join([ending(end), *last_lines(output)])
-    return CountRecord(case=fork.job.case, outcome=outcome, reason=reason)
-
-
-def _end_of(fd: int, most_bytes: int) -> bytes:
-    with os.fdopen(fd, "rb", 0) as file:
-        return os.pread(fd, most_bytes, max(0, os.fstat(file.fileno()).st_size - most_bytes))
+    outcome = Outcome.CRASHED if end.timed_out_after_s is None else Outcome.TIME_OUT
+    return CountRecord(case=job.case, outcome=outcome, reason="\n".join([ending(end), *last_lines(end.tail)]))
 
 
 def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountRecord:

@@ -23,8 +23,8 @@ from pathlib import Path
 from socket import AF_UNIX, SHUT_WR, SOCK_SEQPACKET, socket, socketpair
 from typing import NamedTuple
 
-from dpbench.engine.child import run_and_exit
 from dpbench.engine.fence import enclose
+from dpbench.engine.fork import fork
 from dpbench.engine.interpret import answer_in, ending
 from dpbench.engine.launch import Exit
 from dpbench.engine.messages import SideName, SideReport
@@ -35,7 +35,7 @@ from dpbench.records.record import Outcome
 from dpbench.text.outside import one_line
 
 Block = tuple[float, ...]
-Serve = Callable[[socket, int], object]
+Serve = Callable[[socket], object]
 Step = Callable[[int], float]
 """Takes a step, of a number of calls if borrowed, and returns its seconds."""
 Send = Callable[[dict[str, object]], object]
@@ -187,17 +187,14 @@ def forked(
     """
     adopt_orphans()
     ours, theirs = socketpair(AF_UNIX, SOCK_SEQPACKET)  # keeps messages apart, so that none arrives in part
-    coordinator = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        run_and_exit(partial(_enclosed, serve, theirs, coordinator, keep, folders))
+    pid = fork(partial(_enclosed, serve, theirs, keep, folders))
     theirs.close()
     ours.setblocking(False)
     ended, own_s, side_s = os.pidfd_open(pid), wait_counter(), wait_counter(str(pid))
     try:
-        fork = Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
-        yield fork
-        fork.end()
+        side = Fork(name, pid, ended, ours, lambda: own_s() + side_s(), time.monotonic() + timeout_s, timeout_s)
+        yield side
+        side.end()
     finally:
         ours.close()
         wait([ended], _TEAR_DOWN_S)
@@ -206,11 +203,11 @@ def forked(
         os.waitpid(pid, 0)
 
 
-def _enclosed(serve: Serve, pipe: socket, coordinator: int, keep: Sequence[int], folders: Sequence[Path]) -> None:
+def _enclosed(serve: Serve, pipe: socket, keep: Sequence[int], folders: Sequence[Path]) -> None:
     try:
         adopt_orphans()
         enclose(pipe.fileno(), *keep, folders=folders)
-        serve(pipe, coordinator)
+        serve(pipe)
     except BaseException as error:
         with suppress(OSError):
             sender(pipe)(failed(Outcome.CRASHED, error))

@@ -15,7 +15,6 @@ from dpbench.engine.child import answer
 from dpbench.engine.interpret import Answer, answer_in
 from dpbench.engine.launch import RECORD_BYTES
 from dpbench.engine.messages import Listed, Listing, Listings, ListJob, ListJobs, SideName
-from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import scratch_of
 from dpbench.jobs.borrowed import commit_imported, lend, preload
 from dpbench.jobs.forks import SideError, failed, forked, sender
@@ -51,11 +50,9 @@ def _tried(job: ListJob, listed: Listed, timeout_s: float) -> Listed:
 
 
 def _in_fork(work: Callable[[], Answer], kind: type[Answer], job: ListJob, timeout_s: float) -> Answer:
-    parent = os.getpid()
     with os.fdopen(os.memfd_create("answer"), "wb+", 0) as file:
 
-        def serve(pipe: socket, _: int) -> None:
-            die_with_parent(parent)
+        def serve(pipe: socket) -> None:
             send = sender(pipe)
             try:
                 file.write(work().model_dump_json().encode())

@@ -167,7 +167,7 @@ def _forked(job: LockstepJob, name: SideName) -> AbstractContextManager[Fork]:
     else:
         from dpbench.jobs.lockstep_side import serve  # imports torch, so not at the top: see `_PRELOADED`
 
-    return forked(name, lambda pipe, pid: serve(job, side, pipe, pid), job.timeout_s, folders=folders)
+    return forked(name, lambda pipe: serve(job, side, pipe), job.timeout_s, folders=folders)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import torch
 from dpbench.cases.case import Case
 from dpbench.engine.child import shifted_heap
 from dpbench.engine.messages import LockstepJob, Side
-from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import use_folder
 from dpbench.jobs.forks import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.measure.clock import make_clock
@@ -37,8 +36,7 @@ class TimedStep(NamedTuple):
     check: Callable[[], object]
 
 
-def serve(job: LockstepJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    die_with_parent(parent_pid)
+def serve(job: LockstepJob, side: Side, pipe: socket) -> None:
     os.environ.update(side.environment)
     send = sender(pipe)
     ballast = shifted_heap()  # noqa: F841  # held until the end

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from dpbench.engine.child import run_and_exit
-from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.fork import fork
 
 if TYPE_CHECKING:
     from dpbench.measure.ranks.team import Ranks, Team
@@ -33,18 +32,17 @@ class Rendezvous:
 
 def fork_ranks(size: int, work: Callable[[Rendezvous], object]) -> Rendezvous:
     """Fork ranks 1 to size-1, which call `work`; return rank 0's rendezvous. They die with this process."""
-    listener, parent_pid = socket.create_server((LOOPBACK, 0)), os.getpid()
+    listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
-    pids: dict[int, int] = {}
-    for rank in range(1, size):
-        pids[rank] = os.fork()
-        if not pids[rank]:
-            die_with_parent(parent_pid)
-            listener.close()
-            run_and_exit(partial(work, Rendezvous(rank, size, port)))
+    pids = {rank: fork(partial(_as_rank, work, Rendezvous(rank, size, port), listener)) for rank in range(1, size)}
     for rank, pid in pids.items():
         threading.Thread(target=_fail_with, args=(pid, rank), daemon=True).start()
     return Rendezvous(0, size, port, listener=listener)
+
+
+def _as_rank(work: Callable[[Rendezvous], object], place: Rendezvous, listener: socket.socket) -> None:
+    listener.close()
+    work(place)
 
 
 def _fail_with(pid: int, rank: int) -> None:

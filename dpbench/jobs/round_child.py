@@ -21,7 +21,8 @@ from multiprocessing.connection import Connection
 
 import psutil
 
-from dpbench.engine.child import leave, loading, run_and_exit, send, shifted_heap
+from dpbench.engine.child import leave, loading, send, shifted_heap
+from dpbench.engine.fork import fork
 from dpbench.engine.launch import Exit, Process, supervise
 from dpbench.engine.messages import Job, RoundRequest
 from dpbench.engine.process_tree import die_with_parent
@@ -83,19 +84,11 @@ def _places(request: RoundRequest) -> Iterator[list[Rendezvous | None]]:
 
 
 def _fork(work: Callable[[], object], connection: Connection, output_fd: int) -> psutil.Process:
-    parent_pid = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        run_and_exit(partial(_in_session, work, connection, output_fd, parent_pid))
-    return psutil.Process(pid)
+    return psutil.Process(fork(partial(_apart, work, connection), output_fd=output_fd, starts_session=True))
 
 
-def _in_session(work: Callable[[], object], connection: Connection, output_fd: int, parent_pid: int) -> None:
-    os.setsid()
-    die_with_parent(parent_pid)
+def _apart(work: Callable[[], object], connection: Connection) -> None:
     connection.close()
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
     ballast = shifted_heap()  # noqa: F841  # held until the end
     work()
 

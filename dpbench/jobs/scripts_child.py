@@ -30,11 +30,12 @@ from typing import NamedTuple, NoReturn
 from pydantic import ValidationError
 
 from dpbench.cases.names import IMPORT_FOLDERS
-from dpbench.engine.child import answer, loading, run_and_exit
+from dpbench.engine.child import answer, loading
 from dpbench.engine.fence import enclose
+from dpbench.engine.fork import Forked, fork
 from dpbench.engine.interpret import ending, last_lines
-from dpbench.engine.launch import RECORD_BYTES, TAIL_BYTES, Exit
-from dpbench.engine.process_tree import die_with_parent, nothing_left_behind
+from dpbench.engine.launch import RECORD_BYTES
+from dpbench.engine.process_tree import nothing_left_behind
 from dpbench.jobs.ranks import LOOPBACK
 from dpbench.records.script_record import LEAST_STEPS, RankIssues, ScriptJob, ScriptJobs, ScriptRecord, ScriptRecords
 from dpbench.text.outside import one_line
@@ -64,10 +65,8 @@ class _Sent(Frozen):
 
 
 class _Rank(NamedTuple):
-    pid: int
-    ended: int
+    fork: Forked
     pipe: Connection
-    output_fd: int
 
 
 def _count(job: ScriptJob, timeout_s: float) -> ScriptRecord:
@@ -78,8 +77,7 @@ def _count(job: ScriptJob, timeout_s: float) -> ScriptRecord:
             return _records_of(job, ranks, time.monotonic() + timeout_s, timeout_s)
         finally:
             for rank in ranks:
-                os.close(rank.ended)
-                os.close(rank.output_fd)
+                rank.fork.close()
                 rank.pipe.close()
 
 
@@ -87,13 +85,15 @@ def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeo
     issued: dict[int, RankIssues] = {}
     while len(issued) < len(ranks):
         waiting = {number: rank for number, rank in enumerate(ranks) if number not in issued}
-        ready = wait([x for rank in waiting.values() for x in (rank.pipe, rank.ended)], deadline_s - time.monotonic())
+        ready = wait(
+            [x for rank in waiting.values() for x in (rank.pipe, rank.fork.ended)], deadline_s - time.monotonic()
+        )
         if not ready:
             lines = [f"rank {number} {_where(rank)}" for number, rank in waiting.items()]
             return ScriptRecord(reason=f"not done after {timeout_s:g} s: {', '.join(lines)}{_over(issued)}")
         failed = {}
         for number, rank in waiting.items():
-            if rank.pipe in ready or rank.ended in ready:
+            if rank.pipe in ready or rank.fork.ended in ready:
                 sent = _answer(rank)
                 if isinstance(sent, RankIssues):
                     issued[number] = sent
@@ -114,8 +114,8 @@ def _records_of(job: ScriptJob, ranks: Sequence[_Rank], deadline_s: float, timeo
 def _cause(failed: dict[int, str], ranks: dict[int, _Rank]) -> tuple[int, str]:
     """The rank that failed first: the others fail because its connections are closed, which may show earlier."""
     if all(_LOST in reason for reason in failed.values()):
-        ended = wait([rank.ended for number, rank in ranks.items() if number not in failed], _ASKED_S)
-        later = {number: _answer(rank) for number, rank in ranks.items() if rank.ended in ended}
+        ended = wait([rank.fork.ended for number, rank in ranks.items() if number not in failed], _ASKED_S)
+        later = {number: _answer(rank) for number, rank in ranks.items() if rank.fork.ended in ended}
         failed |= {number: sent for number, sent in later.items() if isinstance(sent, str)}
     number = min(failed, key=lambda number: (_LOST in failed[number], number))
     return number, failed[number]
@@ -135,19 +135,17 @@ def _answer(rank: _Rank) -> RankIssues | str:
 
 
 def _end(rank: _Rank) -> str:
-    status = os.waitstatus_to_exitcode(os.waitpid(rank.pid, 0)[1])
-    end = Exit(started_at="", duration_s=0.0, returncode=status)
-    output = os.pread(rank.output_fd, TAIL_BYTES, max(0, os.fstat(rank.output_fd).st_size - TAIL_BYTES))
-    return ": ".join([ending(end), *(last_lines(output)[-1:] if status >= 0 else [])])
+    end = rank.fork.end()
+    return ": ".join([ending(end), *(last_lines(end.tail)[-1:] if end.returncode >= 0 else [])])
 
 
 def _where(rank: _Rank) -> str:
     from dpbench.measure.ranks.issues import is_of_user
 
-    before = os.fstat(rank.output_fd).st_size
-    signal.pidfd_send_signal(rank.ended, signal.SIGUSR1)
+    before = rank.fork.output_bytes()
+    signal.pidfd_send_signal(rank.fork.ended, signal.SIGUSR1)
     time.sleep(_ASKED_S)
-    lines = _LINE.findall(os.pread(rank.output_fd, TAIL_BYTES, before).decode(errors="replace"))
+    lines = _LINE.findall(rank.fork.output(before).decode(errors="replace"))
     return next(
         (f"is at {Path(file).name}, line {line}" for file, line in lines if is_of_user(file)), "does not answer"
     )
@@ -156,10 +154,7 @@ def _where(rank: _Rank) -> str:
 def _start_store(ranks: int) -> int:
     """Return the port of a store in a fork: this process gets no thread of it."""
     ours, theirs = Pipe()
-    parent = os.getpid()
-    if os.fork() == 0:
-        die_with_parent(parent)
-        run_and_exit(partial(_serve, theirs, ranks))
+    fork(partial(_serve, theirs, ranks))
     theirs.close()
     with ours:
         return int(ours.recv())
@@ -174,21 +169,14 @@ def _serve(pipe: Connection, ranks: int) -> None:
 
 
 def _start(job: ScriptJob, rank: int, port: int) -> _Rank:
-    output_fd = os.memfd_create("output")
     ours, theirs = Pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        die_with_parent(parent)
-        os.dup2(output_fd, 1)
-        os.dup2(output_fd, 2)
-        enclose(theirs.fileno())
-        run_and_exit(partial(_run, job, rank, port, theirs))
+    started = Forked.start(partial(_run, job, rank, port, theirs))
     theirs.close()
-    return _Rank(pid, os.pidfd_open(pid), ours, output_fd)
+    return _Rank(started, ours)
 
 
-def _run(job: ScriptJob, rank: int, port: int, pipe: Connection) -> None:
+def _run(job: ScriptJob, rank: int, port: int, pipe: Connection, _: int) -> None:
+    enclose(pipe.fileno())
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)
     os.environ.update(_environment(job, rank, port))
     if job.folder is not None:

@@ -27,7 +27,6 @@ from dpbench.cases.case import Case
 from dpbench.cases.host import ranges
 from dpbench.cases.names import Mode
 from dpbench.engine.messages import LockstepRound, Side, SideName, StartUpJob, Timed
-from dpbench.engine.process_tree import die_with_parent
 from dpbench.engine.wrapper_of import WRAPPER, use_folder
 from dpbench.jobs.forks import Block, SideError, forked, sender
 from dpbench.jobs.lockstep_side import failure
@@ -87,8 +86,7 @@ def _started(job: StartUpJob, name: SideName) -> Block:
         return fork.receive(len(_ORDER)).steps_s
 
 
-def _serve(job: StartUpJob, side: Side, pipe: socket, parent_pid: int) -> None:
-    die_with_parent(parent_pid)
+def _serve(job: StartUpJob, side: Side, pipe: socket) -> None:
     os.sched_setaffinity(0, job.cores)
     os.environ.update(side.environment)
     send = sender(pipe)

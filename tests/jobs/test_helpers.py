@@ -50,7 +50,7 @@ def no_subreaper():
 def side(scheduled, started_by, gives_up_orphans):
     """Return what a side does: half of its step's work itself, and half in a helper that lives on."""
 
-    def serve(pipe, _):
+    def serve(pipe):
         pin((max(os.sched_getaffinity(0)),))
         if gives_up_orphans:
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -152,7 +152,7 @@ def ratio_and_note(monkeypatch, of_head):
     """Head's time by base's in a real round of steps of 4 ms; `of_head` gets the steps taken before, in each step."""
 
     def serve_as(name):
-        def serve(pipe, _):
+        def serve(pipe):
             steps = []
 
             def step():

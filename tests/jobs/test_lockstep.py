@@ -282,7 +282,7 @@ def test_an_invalid_request_ends_the_child_with_the_reason():
 def test_a_side_that_ends_before_it_serves_says_why(error, monkeypatch):
     monkeypatch.setattr(forks, "adopt_orphans", lambda: None)  # the tests' process does not reap orphans
 
-    def serve(pipe, pid):
+    def serve(pipe):
         raise error
 
     with forked(SideName.HEAD, serve, 30.0) as fork, pytest.raises(SideError) as caught:

@@ -30,13 +30,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from dpbench.elastic.child.agent import run_agent
 from dpbench.elastic.elastic_record import FaultKind
 from dpbench.elastic.run_files import ElasticJob, fault_file
-from dpbench.engine.child import loading, read_request, run_and_exit
-from dpbench.engine.process_tree import die_with_parent
+from dpbench.engine.child import loading, read_request
+from dpbench.engine.fork import fork
 
 _HOST = "127.0.0.1"
 _LOOK_EVERY_S = 0.02
@@ -50,7 +51,9 @@ def main() -> None:
             from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not in __all__
         port = listener.getsockname()[1]
         common = job.model_copy(update={"endpoint": f"{_HOST}:{port}"})
-        agents = {_forked(common.model_copy(update={"agent": n}), asks_when) for n, asks_when in _agents(job)}
+        agents = {
+            fork(partial(_live, common.model_copy(update={"agent": n}), asks_when)) for n, asks_when in _agents(job)
+        }
         # After the forks: the store has threads, which a fork would not copy.
         store = TCPStore(_HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
     _wait_for(agents)
@@ -64,16 +67,7 @@ def _agents(job: ElasticJob) -> Iterator[tuple[int, Path | None]]:
     yield from ((job.settings.ranks + n, fault_file(job.events, fault)) for n, fault in enumerate(joins))
 
 
-def _forked(job: ElasticJob, asks_when: Path | None) -> int:
-    fleet_pid = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        run_and_exit(lambda: _live(job, asks_when, fleet_pid))
-    return pid
-
-
-def _live(job: ElasticJob, asks_when: Path | None, fleet_pid: int) -> None:
-    die_with_parent(fleet_pid)
+def _live(job: ElasticJob, asks_when: Path | None) -> None:
     while asks_when is not None and not asks_when.exists():
         time.sleep(_LOOK_EVERY_S)
     from torch.distributed.elastic.multiprocessing.api import SignalException
