@@ -14,12 +14,13 @@ from dpbench.cases.plan import default_lanes
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import SCHEMES, VariantName
 from dpbench.doctor.findings import UNKNOWN, Finding, Findings, Severity, unreliable
-from dpbench.engine.interpret import answer_in, ending, last_lines
+from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Launcher, launch
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.text.outside import one_line
+from dpbench.text.validated import Frozen
 
-EXAMINE = child_command("dpbench.doctor.child.examine")
+EXAMINE = Task("dpbench.doctor.child.examine", Findings)
 _TIMEOUT_S = 120.0
 _GIB = 2**30
 _MOST_NOTES = 8
@@ -28,11 +29,13 @@ _MARKS = {Severity.OK: "ok", Severity.NOTE: "note", Severity.UNRELIABLE: "UNRELI
 
 def ask_health(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> tuple[Finding, ...]:
     """The child's findings; its crash or time-out is the only one."""
-    end = launch(EXAMINE, "", timeout_s)
-    if answer := answer_in(end.record, Findings):
-        return answer.findings
-    last = " / ".join(last_lines(end.tail)[-3:])
-    return (unreliable("examination", ending(end), f"a device that cannot be examined cannot be trusted: {last}"),)
+    ended = EXAMINE.run(Frozen(), timeout_s, launch)
+    if ended.answer:
+        return ended.answer.findings
+    last = " / ".join(last_lines(ended.exit.tail)[-3:])
+    return (
+        unreliable("examination", ending(ended.exit), f"a device that cannot be examined cannot be trusted: {last}"),
+    )
 
 
 def why_unsupported_here(machine: MachineInfo) -> dict[VariantName, str | None]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dpbench.engine.interpret import answer_in, ending, last_lines
+from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Launcher, launch
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.errors import UnusableMachineError, WrongInputError
 from dpbench.projection.machine import BOUNDS, UNITS
 from dpbench.projection.machine_file import known_parts
@@ -24,7 +24,6 @@ from dpbench.text.outside import one_line, quoted
 from dpbench.text.validated import Frozen
 
 FIELD = "machine-file"
-MEASURE = child_command("dpbench.doctor.child.measure_machine")
 _TIMEOUT_S = 300.0
 Pair = tuple[int, int]
 
@@ -86,14 +85,17 @@ _GENERATIONS = (
 _BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
 
 
+MEASURE = Task("dpbench.doctor.child.measure_machine", Measured)
+
+
 def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> Measured:
     """NCCL may hang or crash: then a second child measures without it. Raise UnusableMachineError."""
     for with_all_reduce in (True, False):
-        end = launch(MEASURE, MeasureRequest(with_all_reduce=with_all_reduce).model_dump_json(), timeout_s)
-        if answer := answer_in(end.record, Measured):
-            return answer
-    last = " / ".join(last_lines(end.tail)[-2:])
-    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(end)}: {last}")
+        ended = MEASURE.run(MeasureRequest(with_all_reduce=with_all_reduce), timeout_s, launch)
+        if ended.answer:
+            return ended.answer
+    last = " / ".join(last_lines(ended.exit.tail)[-2:])
+    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(ended.exit)}: {last}")
 
 
 def check_path(path: Path) -> None:

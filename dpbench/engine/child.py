@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 from pydantic import BaseModel
 
@@ -25,9 +25,11 @@ def loading() -> Iterator[None]:
         gc.enable()
 
 
-def answer(respond: Callable[[str], BaseModel]) -> NoReturn:
+def answer(respond: Callable[[Any], BaseModel]) -> NoReturn:
+    """`respond` is annotated with the model of its request."""
+    model: type[BaseModel] = next(iter(get_type_hints(respond).values()))
     record_fd, request = read_request()
-    send(record_fd, respond(request).model_dump_json(by_alias=True))
+    send(record_fd, respond(model.model_validate_json(request)).model_dump_json(by_alias=True))
 
 
 def read_request() -> tuple[int, str]:

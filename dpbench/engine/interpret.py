@@ -32,13 +32,6 @@ def answer_in(record: bytes, model: type[Answer]) -> Answer | None:
         return None
 
 
-def answer_of(end: Exit, model: type[Answer], failed: str) -> Answer:
-    """Raise ChildError, whose text begins with `failed`, if the child did not answer."""
-    if (answer := answer_in(end.record, model)) is None:
-        raise ChildError("\n".join([f"{failed}: {ending(end)}", *last_lines(end.tail)]))
-    return answer
-
-
 def interpret(end: Exit, job: Job) -> Record:
     """A complete record counts, even if the child crashed after sending it.
 

@@ -23,10 +23,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import Protocol, Self
 
 import psutil
-from pydantic import ConfigDict
 
 from dpbench.engine.process_tree import GRACE_S, UnkillableError, nothing_left_behind
 
@@ -44,7 +43,6 @@ class Exit:
     of the whole machine that the kernel killed meanwhile for lack of memory.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")  # any bytes
     started_at: str
     duration_s: float
     returncode: int

@@ -1,13 +1,4 @@
-"""What parent and children send to each other, as JSON: requests to stdin, responses through the record pipe.
-
-    request         response           child
-    RoundRequest    RoundResponse      jobs/round_child.py          measure one case in one round, in a fork
-    ProbeRequest    MachineInfo        jobs/probe_child.py          report what this machine has
-    CountJobs       CountRecords       jobs/count_child.py          count cases
-    LockstepJobs    LockstepRounds     jobs/lockstep_child.py       a gate's round: base, twin and head alternate
-    ListJobs        Listings           jobs/listing_child.py        the benchmarks of asv or pytest in a commit
-    TraceJob        TraceRecord        jobs/trace_child.py          profile one step of a case
-    AutoRequest     AutoChoices        jobs/ways_child.py    what the wrapper chooses on described machines
+"""What parent and children send to each other, as JSON (`task.py`): requests to stdin, answers through the record pipe.
 
 Both always belong to the same dpbench, so messages carry no version.
 """
@@ -283,6 +274,13 @@ class Listings(Frozen):
     """Listings in the order of the jobs."""
 
     listings: tuple[Listing, ...]
+
+
+class CompileJob(Frozen):
+    """What to compile: `places` in `folder`, files without ``.py`` or folders."""
+
+    folder: str
+    places: tuple[str, ...]
 
 
 class DescribedLinks(Frozen):

@@ -23,9 +23,9 @@ from pathlib import Path
 
 from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.cases.variants import VariantName
-from dpbench.engine.interpret import ChildError, answer_in, ending, last_lines
+from dpbench.engine.interpret import ChildError
 from dpbench.engine.messages import Listed, Listing, Listings, ListJob, ListJobs
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.engine.wrapper_of import WRAPPER, has_wrapper
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
@@ -37,7 +37,7 @@ from dpbench.records.record import Outcome
 from dpbench.text.outside import read_input
 from dpbench.text.validated import nearest
 
-LISTER = child_command("dpbench.jobs.listing_child")
+LISTER = Task("dpbench.jobs.listing_child", Listings)
 _MOST = 10_000
 _FIRST_CALL = "it measures one call in each process, so it was called once in each"
 _WITHOUT_WRAPPER = frozenset(
@@ -187,9 +187,9 @@ def look_up(selections: Sequence[Selection], sides: Sides) -> Benchmarks:
         for selection in selections
         for suite, text in [selection.wanted]
     ]
-    end = sides.launch(LISTER, ListJobs(jobs=tuple(jobs), timeout_s=LIMIT_S).model_dump_json(), LIMIT_S * _MOST)
-    if (answer := answer_in(end.record, Listings)) is None:
-        raise GateError(": ".join([f"listing failed: {ending(end)}", *last_lines(end.tail)[-1:]]))
+    ended = LISTER.run(ListJobs(jobs=tuple(jobs), timeout_s=LIMIT_S), LIMIT_S * _MOST, sides.launch)
+    if (answer := ended.answer) is None:
+        raise GateError(f"listing failed: {ended.why}")
     chosen, count = Benchmarks(), len(selections)
     for selection, base, head in zip(selections, answer.listings[:count], answer.listings[count:], strict=True):
         chosen = chosen.beside(choose(selection, base, head))

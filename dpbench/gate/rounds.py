@@ -23,7 +23,6 @@ import psutil
 from numpy.typing import NDArray
 from pydantic import Field
 
-from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.messages import (
     LockstepJob,
     LockstepJobs,
@@ -33,7 +32,7 @@ from dpbench.engine.messages import (
     StartUpJob,
     Timed,
 )
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.errors import GateError
 from dpbench.gate.settings import Benchmark, Cores, limit_s
 from dpbench.gate.sides import Sides
@@ -41,7 +40,7 @@ from dpbench.jobs.count import LIMIT_S
 from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
 
-LOCKSTEP = child_command("dpbench.jobs.lockstep_child")
+LOCKSTEP = Task("dpbench.jobs.lockstep_child", LockstepRounds)
 BLOCKS = 80
 """Blocks of each side, unless its step is long.
 
@@ -126,9 +125,9 @@ def take_round(benchmarks: Sequence[Benchmark], sides: Sides, number: int, lanes
     start_ups = _with_shared_forks(start_ups)
     request = LockstepJobs(jobs=tuple(jobs), start_ups=tuple(start_ups))
     forks = len(SideName) * (FORKS + 1) * len(start_ups)
-    end = sides.launch(LOCKSTEP, request.model_dump_json(), sum(job.timeout_s for job in jobs) + LIMIT_S * forks)
-    if (taken := answer_in(end.record, LockstepRounds)) is None:
-        raise GateError(": ".join([f"a round failed: {ending(end)}", *last_lines(end.tail)[-1:]]))
+    ended = LOCKSTEP.run(request, sum(job.timeout_s for job in jobs) + LIMIT_S * forks, sides.launch)
+    if (taken := ended.answer) is None:
+        raise GateError(f"a round failed: {ended.why}")
     for answer in taken.rounds:
         if answer.outcome is not Outcome.OK:
             side = f"{'base' if answer.side is SideName.TWIN else answer.side}: " if answer.side else ""

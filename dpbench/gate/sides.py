@@ -10,7 +10,6 @@ The fence needs a kernel with Landlock, and does not refuse chmod. So the folder
 """
 
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -30,16 +29,18 @@ from dpbench.cases.names import IMPORT_FOLDERS, is_factory
 from dpbench.engine.fence import SCRATCH
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Exit, Launcher
-from dpbench.engine.messages import Side, SideName
+from dpbench.engine.messages import CompileJob, Side, SideName
 from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.engine.wrapper_of import WRAPPER, built_of, has_wrapper, scratch_of
 from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.revisions import OF_GIT, gate_folder
 from dpbench.gate.settings import DEFAULT_BUILD, SETTINGS, Settings
 from dpbench.measure.borrowed.asv_conf import repo_subdir, split_name
+from dpbench.text.validated import Frozen
 
-_COMPILE = child_command("dpbench.jobs.compile_child")
+COMPILER = Task("dpbench.jobs.compile_child", Frozen)
 _COMPILE_S, _BUILD_S = 60.0, 3600.0
 _SHOWN_LINES = 8
 
@@ -153,7 +154,7 @@ def compile_sides(launch: Launcher, sides: Iterable[Path], workloads: Iterable[s
     packages = {workload.partition(":")[0].partition(".")[0] for workload in workloads if is_factory(workload)}
     places = [WRAPPER.replace(".", "/"), *(str(Path(root, name)) for root in IMPORT_FOLDERS for name in packages)]
     for side in sides:
-        launch(_COMPILE, json.dumps([str(side), *places]), _COMPILE_S)
+        COMPILER.run(CompileJob(folder=str(side), places=tuple(places)), _COMPILE_S, launch)
 
 
 def guarded(launch: Launcher, folder: Path, sides: Mapping[str, Path]) -> Launcher:

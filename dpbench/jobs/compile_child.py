@@ -1,4 +1,4 @@
-"""The child that compiles Python files of a commit: a JSON list on stdin, a folder and what to compile in it.
+"""The child that compiles Python files of a commit.
 
     python -m dpbench.jobs.compile_child --record-fd N --parent-pid P
 
@@ -7,20 +7,19 @@ with faults are left out.
 """
 
 import compileall
-import json
 from pathlib import Path
 
 from dpbench.engine.child import answer
 from dpbench.engine.fence import confine
+from dpbench.engine.messages import CompileJob
 from dpbench.text.outside import MOST_BYTES
 from dpbench.text.validated import Frozen
 
 
-def respond(text: str) -> Frozen:
-    folder, *places = json.loads(text)
-    confine([folder])
-    for place in places:
-        for path in (Path(folder, f"{place}.py"), *Path(folder, place).rglob("*.py")):
+def respond(job: CompileJob) -> Frozen:
+    confine([job.folder])
+    for place in job.places:
+        for path in (Path(job.folder, f"{place}.py"), *Path(job.folder, place).rglob("*.py")):
             if path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES:
                 compileall.compile_file(path, quiet=2)
     return Frozen()

@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from dpbench.cases.case import Case
-from dpbench.engine.interpret import answer_of
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob, CountJobs, CountRecords
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.errors import WrongInputError
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
@@ -19,9 +18,9 @@ from dpbench.text.outputs import check_output
 
 # Counts must be equal in every process. So sets of strings have one order, there is one thread, and no GPU is visible:
 # a GPU would take the place of the simulator.
-_ENVIRONMENT = ["env", "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="]
-COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.count_child")]
-SCRIPT_COUNTER = [*_ENVIRONMENT, *child_command("dpbench.jobs.scripts_child")]
+_ENVIRONMENT = "PYTHONHASHSEED=0", "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "CUDA_VISIBLE_DEVICES="
+COUNTER = Task("dpbench.jobs.count_child", CountRecords, _ENVIRONMENT)
+SCRIPT_COUNTER = Task("dpbench.jobs.scripts_child", ScriptRecords, _ENVIRONMENT)
 _IMPORT_S = 60.0
 LIMIT_S = 120.0
 """For each case, script or benchmark, unless a suite's own limit is longer."""
@@ -55,8 +54,7 @@ def run_jobs(
     """One record for each job, in order; raises ChildError if the child fails as a whole."""
     request = CountJobs(jobs=tuple(jobs), timeout_s=timeout_s)
     attempts = sum(1 if job.numbers else 2 for job in jobs)
-    end = launch(COUNTER, request.model_dump_json(), timeout_s * (attempts + 1))
-    answer = answer_of(end, CountRecords, "counting failed")
+    answer = COUNTER.run(request, timeout_s * (attempts + 1), launch).answered("counting failed")
     _note(answer.note)
     return answer.records
 
@@ -73,8 +71,7 @@ def count_scripts(
 ) -> tuple[ScriptRecord, ...]:
     """As `run_jobs`."""
     request = ScriptJobs(jobs=tuple(jobs), timeout_s=timeout_s)
-    end = launch(SCRIPT_COUNTER, request.model_dump_json(), timeout_s * len(jobs) + _IMPORT_S)
-    return answer_of(end, ScriptRecords, "counting failed").records
+    return SCRIPT_COUNTER.run(request, timeout_s * len(jobs) + _IMPORT_S, launch).answered("counting failed").records
 
 
 def countable(records: tuple[CountRecord, ...]) -> tuple[CountRecord, ...]:

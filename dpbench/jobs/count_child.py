@@ -42,8 +42,7 @@ _PRELOADED = (
 )
 
 
-def respond(text: str) -> CountRecords:
-    request = CountJobs.model_validate_json(text)
+def respond(request: CountJobs) -> CountRecords:
     lent = [suite for job in request.jobs for suite, _ in [borrowed(job.case.workload) or ("", "")] if suite]
     preload(set(lent))
     with loading():

@@ -24,8 +24,7 @@ from dpbench.measure.borrowed.one_call import refuse_processes
 from dpbench.records.record import Outcome
 
 
-def respond(text: str) -> Listings:
-    request = ListJobs.model_validate_json(text)
+def respond(request: ListJobs) -> Listings:
     preload({job.suite for job in request.jobs})
     return Listings(listings=tuple(_listing(job, request.timeout_s) for job in request.jobs))
 

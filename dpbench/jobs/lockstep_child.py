@@ -43,8 +43,7 @@ _SIDE_S = 3.0
 _LEAST_BLOCKS = 10
 
 
-def respond(text: str) -> LockstepRounds:
-    request = LockstepJobs.model_validate_json(text)
+def respond(request: LockstepJobs) -> LockstepRounds:
     own = [job for job in request.jobs if borrowed(job.case.workload) is None]
     lent = [job for job in request.jobs if job not in own]
     preload({suite for job in lent for suite, _ in [borrowed(job.case.workload) or ("", "")]})

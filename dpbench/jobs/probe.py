@@ -2,12 +2,12 @@
 
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.names import Data
-from dpbench.engine.interpret import answer_in, answer_of, ending
-from dpbench.engine.launch import Exit, Launcher, launch
+from dpbench.engine.interpret import ending
+from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import ProbeRequest
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Ended, Task
 
-PROBE = child_command("dpbench.jobs.probe_child")
+PROBE = Task("dpbench.jobs.probe_child", MachineInfo)
 _TIMEOUT_S = 120.0
 
 
@@ -23,17 +23,17 @@ def ask_machine(
     Raises ChildError if the child fails without any workload.
     """
 
-    def probe(*names: str) -> Exit:
-        request = ProbeRequest(workloads=names, data=data)
-        return launch(PROBE, request.model_dump_json(), timeout_s if names else max(timeout_s, _TIMEOUT_S))
+    def probe(*names: str) -> Ended[MachineInfo]:
+        limit_s = timeout_s if names else max(timeout_s, _TIMEOUT_S)
+        return PROBE.run(ProbeRequest(workloads=names, data=data), limit_s, launch)
 
-    end = probe(*workloads)
-    if machine := answer_in(end.record, MachineInfo):
-        return machine
-    machine = answer_of(probe() if workloads else end, MachineInfo, "probing this machine failed")
-    ends = {name: probe(name) for name in workloads} if len(workloads) > 1 else {workloads[0]: end}
-    errors: dict[str, str | None] = {}
-    for name, end in ends.items():
-        loaded = answer_in(end.record, MachineInfo)
-        errors[name] = loaded.workload_errors[name] if loaded else f"loading it failed: {ending(end)}"
+    ended = probe(*workloads)
+    if ended.answer:
+        return ended.answer
+    machine = (probe() if workloads else ended).answered("probing this machine failed")
+    probes = {name: probe(name) for name in workloads} if len(workloads) > 1 else {workloads[0]: ended}
+    errors = {
+        name: one.answer.workload_errors[name] if one.answer else f"loading it failed: {ending(one.exit)}"
+        for name, one in probes.items()
+    }
     return machine.model_copy(update={"workload_errors": errors})

@@ -16,11 +16,7 @@ from dpbench.engine.child import answer
 from dpbench.engine.messages import ProbeRequest
 
 
-def respond(text: str) -> MachineInfo:
-    return read_machine(ProbeRequest.model_validate_json(text))
-
-
-def read_machine(request: ProbeRequest) -> MachineInfo:
+def respond(request: ProbeRequest) -> MachineInfo:
     nvml_gpus, nvml_error = nvml_names()
     facts: dict[str, Any] = {"nvml_gpus": nvml_gpus, "nvml_error": nvml_error, "driver": _driver_version()}
     try:

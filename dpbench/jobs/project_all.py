@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dpbench.cases.variants import VariantId
-from dpbench.engine.interpret import answer_of
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import AutoChoice, AutoChoices, AutoRequest, DescribedLinks
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.jobs.count_steps import count_steps
 from dpbench.projection.choice import MachineProjection, advice, memory_notes, rows_of
 from dpbench.projection.machine import Machine
@@ -20,7 +19,7 @@ from dpbench.projection.rules import IN_LANES, SINGLE, check_batch, lanes_of, wh
 from dpbench.projection.step_counts import AffineCounts
 from dpbench.projection.step_sum import Setting, StepSum, sum_step
 
-CHOOSER = child_command("dpbench.jobs.ways_child")
+CHOOSER = Task("dpbench.jobs.ways_child", AutoChoices)
 Ways = Mapping[VariantId, Sequence[VariantId]]
 """The ways of each variant that chooses; any other has itself alone."""
 _TIMEOUT_S = 120.0
@@ -35,8 +34,8 @@ def ways_of(
     if not any(choosing):
         return tuple({} for _ in machines)
     request = AutoRequest(machines=tuple(map(described_links, machines)))
-    end = launch(CHOOSER, request.model_dump_json(), _TIMEOUT_S)
-    choices = answer_of(end, AutoChoices, "asking for the wrapper's choices failed").machines
+    ended = CHOOSER.run(request, _TIMEOUT_S, launch)
+    choices = ended.answered("asking for the wrapper's choices failed").machines
     return tuple(
         {variant: _ways(variant, choice, machine) for variant in own}
         for own, choice, machine in zip(choosing, choices, machines, strict=True)

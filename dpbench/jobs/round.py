@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -35,7 +36,20 @@ _MOST_BYTES = 512 << 20
 
 JobLauncher = Callable[[Job, float], Exit]
 """Measures a job within seconds, and returns how its child ended."""
-EXIT = TypeAdapter(Exit)
+_EXIT = TypeAdapter(Exit)
+
+
+def send_exit(connection: Connection, end: Exit) -> None:
+    """Record and tail are any bytes, so they follow the JSON as they are."""
+    connection.send_bytes(_EXIT.dump_json(replace(end, record=b"", tail=b"")))
+    connection.send_bytes(end.record)
+    connection.send_bytes(end.tail)
+
+
+def receive_exit(connection: Connection) -> Exit:
+    """Raises EOFError or OSError if the process has ended."""
+    end = _EXIT.validate_json(connection.recv_bytes(_MOST_BYTES))
+    return replace(end, record=connection.recv_bytes(_MOST_BYTES), tail=connection.recv_bytes(_MOST_BYTES))
 
 
 def run_alone(job: Job, timeout_s: float) -> Exit:
@@ -117,13 +131,15 @@ class _Round:
         oom_kills_before = oom_kills()
         try:
             self._connection.send_bytes(request.model_dump_json(by_alias=True).encode())
-            answer = self._answer(start_s + _START_S + request.timeout_s + 2 * GRACE_S, stop_fd)
+            end = self._answer(start_s + _START_S + request.timeout_s + 2 * GRACE_S, stop_fd)
         except (EOFError, OSError):  # the process has closed its end of the connection, so it is ending
-            answer = b""
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE_S)
-        if answer:
-            return EXIT.validate_json(answer)
+            is_late = False
+        else:
+            if end is not None:
+                return end
+            is_late = True
         self.is_over = True
         returncode = kill(self._process)
         self._output.drain()
@@ -131,12 +147,12 @@ class _Round:
             started_at=started_at,
             duration_s=time.monotonic() - start_s,
             returncode=returncode,
-            timed_out_after_s=request.timeout_s if answer is None else None,
+            timed_out_after_s=request.timeout_s if is_late else None,
             tail=bytes(self._output.kept),
             oom_kills=oom_kills() - oom_kills_before,
         )
 
-    def _answer(self, deadline_s: float, stop_fd: int | None) -> bytes | None:
+    def _answer(self, deadline_s: float, stop_fd: int | None) -> Exit | None:
         """None at the deadline; raises EOFError or OSError if the process has ended."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._connection, selectors.EVENT_READ, self._connection)
@@ -146,7 +162,7 @@ class _Round:
             while (left_s := deadline_s - time.monotonic()) > 0:
                 for key, _ in selector.select(left_s):
                     if isinstance(key.data, Connection):
-                        return key.data.recv_bytes(_MOST_BYTES)
+                        return receive_exit(key.data)
                     if isinstance(key.data, TailPipe):
                         key.data.read()
                     else:

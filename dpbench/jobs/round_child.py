@@ -27,7 +27,7 @@ from dpbench.engine.launch import Exit, Process, supervise
 from dpbench.engine.messages import Job, RoundRequest
 from dpbench.engine.process_tree import die_with_parent
 from dpbench.jobs.ranks import LOOPBACK, Rendezvous
-from dpbench.jobs.round import EXIT, STOP
+from dpbench.jobs.round import STOP, send_exit
 from dpbench.records.record import Outcome, Record
 
 Measure = Callable[[Job, Rendezvous | None], Record]
@@ -53,7 +53,7 @@ def serve(measure: Measure, requests_fd: int) -> None:
                 leave()
             if message != STOP:  # it came too late: the child had ended
                 request = RoundRequest.model_validate_json(message)
-                connection.send_bytes(EXIT.dump_json(_run(request, measure, connection)))
+                send_exit(connection, _run(request, measure, connection))
 
 
 def _run(request: RoundRequest, measure: Measure, connection: Connection) -> Exit:

@@ -50,8 +50,7 @@ _ASKED_S = 1.0
 _RANDOM_PORT = 0
 
 
-def respond(text: str) -> ScriptRecords:
-    request = ScriptJobs.model_validate_json(text)
+def respond(request: ScriptJobs) -> ScriptRecords:
     with loading():
         for module in _PRELOADED:
             import_module(module)

@@ -7,17 +7,16 @@ from tempfile import TemporaryDirectory
 from dpbench.cases.case import Case
 from dpbench.cases.names import short_devices
 from dpbench.cases.plan import Skip
-from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import CountJob, TraceJob, TraceRecord
-from dpbench.engine.start import child_command
+from dpbench.engine.task import Task
 from dpbench.jobs.count import run_jobs
 from dpbench.records.record import Outcome
 from dpbench.records.recording import Recording
 from dpbench.trace.simulated import simulated_timeline
 from dpbench.trace.timeline import Source, Trace, VariantTrace
 
-TRACER = child_command("dpbench.jobs.trace_child")
+TRACER = Task("dpbench.jobs.trace_child", TraceRecord)
 _TIMEOUT_S = 300.0
 
 
@@ -51,10 +50,8 @@ def _profiled(case: Case, launch: Launcher, timeout_s: float) -> VariantTrace:
     if case.variant.is_per_rank:
         reason = "has one process for each device; allowed: variants with one process"
         return VariantTrace(variant, None, reason=reason)
-    end = launch(TRACER, TraceJob(case=case).model_dump_json(), timeout_s)
-    if answer := answer_in(end.record, TraceRecord):
-        return answer.trace
-    return VariantTrace(variant, None, reason=": ".join([ending(end), *last_lines(end.tail)[-1:]]))
+    ended = TRACER.run(TraceJob(case=case), timeout_s, launch)
+    return VariantTrace(variant, None, reason=ended.why) if ended.answer is None else ended.answer.trace
 
 
 def _title(cases: Sequence[Case], skipped: Sequence[Skip]) -> str:

@@ -9,8 +9,7 @@ from dpbench.trace.recorded import MARK, STEP_MARK, recorded_trace
 from dpbench.trace.timeline import VariantTrace
 
 
-def respond(text: str) -> TraceRecord:
-    job = TraceJob.model_validate_json(text)
+def respond(job: TraceJob) -> TraceRecord:
     with loading():
         import torch
         import torch._dynamo  # torch.optim imports it for the first optimizer

@@ -14,8 +14,8 @@ from dpbench.parallel.policy import Policy, Route
 from dpbench.parallel.routes import Links, candidates, choose, has_pieces, hops_of
 
 
-def respond(text: str) -> AutoChoices:
-    return AutoChoices(machines=tuple(map(choice_on, AutoRequest.model_validate_json(text).machines)))
+def respond(request: AutoRequest) -> AutoChoices:
+    return AutoChoices(machines=tuple(map(choice_on, request.machines)))
 
 
 def choice_on(machine: DescribedLinks) -> AutoChoice:

@@ -20,11 +20,11 @@ from tests.jobs.test_lockstep import copied, job
 
 COMMANDS = {
     "dpbench.jobs.round_child": ROUND,
-    "dpbench.jobs.probe_child": PROBE,
-    "dpbench.doctor.child.examine": EXAMINE,
-    "dpbench.doctor.child.measure_machine": MEASURE,
-    "dpbench.jobs.count_child": COUNTER,
-    "dpbench.jobs.lockstep_child": LOCKSTEP,
+    "dpbench.jobs.probe_child": PROBE.command,
+    "dpbench.doctor.child.examine": EXAMINE.command,
+    "dpbench.doctor.child.measure_machine": MEASURE.command,
+    "dpbench.jobs.count_child": COUNTER.command,
+    "dpbench.jobs.lockstep_child": LOCKSTEP.command,
 }
 FACTORY = """
 from dpbench.workloads.resolve import resolve
@@ -103,10 +103,10 @@ def coordinators(folder):
     )
     listed = [ListJob(suite=suite, text=".", pattern=True, folder=str(folder)) for suite in ("asv", "pytest")]
     return [
-        (LOCKSTEP, LockstepJobs(jobs=(timed,), start_ups=(start,))),
-        (COUNTER, CountJobs(jobs=(CountJob(case=case, folder=str(wrapper)),), timeout_s=100.0)),
-        (SCRIPT_COUNTER, ScriptJobs(jobs=(ScriptJob(script="train.py"),), timeout_s=100.0)),
-        (LISTER, ListJobs(jobs=tuple(listed), timeout_s=100.0)),
+        (LOCKSTEP.command, LockstepJobs(jobs=(timed,), start_ups=(start,))),
+        (COUNTER.command, CountJobs(jobs=(CountJob(case=case, folder=str(wrapper)),), timeout_s=100.0)),
+        (SCRIPT_COUNTER.command, ScriptJobs(jobs=(ScriptJob(script="train.py"),), timeout_s=100.0)),
+        (LISTER.command, ListJobs(jobs=tuple(listed), timeout_s=100.0)),
     ]
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from dpbench.cases.case import Case
-from dpbench.engine.launch import launch
 from dpbench.engine.messages import CountJob, Listing, Listings, ListJob, ListJobs
 from dpbench.gate.benchmarks import LISTER
 from dpbench.jobs.count import run_jobs
@@ -23,7 +22,7 @@ def write_suite(folder: Path, files: dict[str, str]) -> Path:
 
 def listed(folder: Path, suite: str, text: str = ".", timeout_s: float = 60.0) -> Listing:
     job = ListJob(suite=suite, text=text, pattern=True, folder=str(folder))
-    end = launch(LISTER, ListJobs(jobs=(job,), timeout_s=timeout_s).model_dump_json(), 300.0)
+    end = LISTER.run(ListJobs(jobs=(job,), timeout_s=timeout_s), 300.0).exit
     assert end.returncode == 0, end.tail.decode()
     return Listings.model_validate_json(end.record).listings[0]
 

@@ -53,7 +53,7 @@ def test_a_first_call_is_counted_and_timed_in_a_process_of_its_own(tmp_path, sui
     sides = {SideName.BASE: base, SideName.TWIN: base, SideName.HEAD: head}
     own = {"cores": (0,), "blocks": 4, "block_s": 0.005, "timeout_s": 60.0, "seed": 1}
     job = LockstepJob(benchmark=name, case=case_of(f"{suite} {name}"), sides=sides, **own)
-    (taken,) = respond(LockstepJobs(jobs=(job,)).model_dump_json()).rounds
+    (taken,) = respond(LockstepJobs(jobs=(job,))).rounds
     assert taken.outcome is Outcome.OK, taken.reason
     times_s = {side: median(step_s for block in blocks for step_s in block) for side, blocks in taken.times_s.items()}
     assert 0.01 < times_s[SideName.BASE] < 0.018 < times_s[SideName.HEAD]

@@ -134,7 +134,7 @@ def test_a_result_that_is_wrong_after_many_calls_fails_the_count_or_the_round(tm
         (dict.fromkeys(SideName, base), Outcome.OK, None),
     ):
         jobs = LockstepJobs(jobs=(job.model_copy(update={"sides": sides}),))
-        (taken,) = respond(jobs.model_dump_json()).rounds
+        (taken,) = respond(jobs).rounds
         assert (taken.outcome, taken.side) == (outcome, side), taken.reason
         assert "its test fails: assert 0 == 7" in (taken.reason or "") or outcome is Outcome.OK
 

@@ -39,7 +39,7 @@ def machine(monkeypatch):
 
 def take(*rounds, number=7, asked=None, record=None, suite=SUITE):
     def launch(command, stdin_text, timeout_s):
-        assert command == LOCKSTEP
+        assert command == LOCKSTEP.command
         if asked is not None:
             asked.append((LockstepJobs.model_validate_json(stdin_text), timeout_s))
         answer = LockstepRounds(rounds=rounds, environment=ENVIRONMENT).model_dump_json().encode()

@@ -174,7 +174,9 @@ def attacked(tmp_path_factory):
     before = contents(top)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPBENCH_TEST_MARK", mark)
-        end = launch(["env", f"{SCRATCH}={scratch}", *LOCKSTEP], LockstepJobs(jobs=jobs).model_dump_json(), 600.0)
+        end = launch(
+            ["env", f"{SCRATCH}={scratch}", *LOCKSTEP.command], LockstepJobs(jobs=jobs).model_dump_json(), 600.0
+        )
     left = marked_processes(mark)
     assert end.returncode == 0, end.tail.decode()
     assert len(end.tail) <= 64 << 10
@@ -217,7 +219,7 @@ def test_a_change_that_the_fence_allows_breaks_the_gate(tmp_path):
     head = attacking(tmp_path / "head", base, tmp_path, "os.chmod(MODULE, 0o777)")
     jobs = LockstepJobs(jobs=(job(base, head, blocks=1, checked=False),))
     with pytest.raises(GateError, match=r"base: the measured code changed 'dpbench/parallel/module\.py'"):
-        guarded(launch, tmp_path, {"base": base, "head": head})(LOCKSTEP, jobs.model_dump_json(), 120.0)
+        guarded(launch, tmp_path, {"base": base, "head": head})(LOCKSTEP.command, jobs.model_dump_json(), 120.0)
 
 
 def test_counting_is_fenced_too(tmp_path):

@@ -5,7 +5,6 @@ import shutil
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.engine.launch import launch
 from dpbench.engine.messages import CountJob, Listings, ListJob, ListJobs
 from dpbench.gate.benchmarks import LISTER
 from dpbench.jobs.count import run_jobs
@@ -53,7 +52,7 @@ def commit(tmp_path):
 
 def listing(commit, suite, text, pattern=True):
     job = ListJob(suite=suite, text=text, pattern=pattern, folder=str(commit))
-    end = launch(LISTER, ListJobs(jobs=(job,), timeout_s=60.0).model_dump_json(), 200.0)
+    end = LISTER.run(ListJobs(jobs=(job,), timeout_s=60.0), 200.0).exit
     assert end.returncode == 0, end.tail.decode()
     return Listings.model_validate_json(end.record).listings[0]
 

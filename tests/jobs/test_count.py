@@ -72,7 +72,7 @@ def test_one_more_copy_fails_the_check_and_its_counter_is_named(tmp_path):
         child = Path(__file__).parent / "children" / "count_one_more_copy.py"
         return launch([*command[:-2], str(child)], stdin_text, timeout_s)
 
-    assert COUNTER[-2:] == child_command("dpbench.jobs.count_child")[-2:]
+    assert COUNTER.command[-2:] == child_command("dpbench.jobs.count_child")[-2:]
     lines = check_counts(tmp_path, count_all(cases, launch=mutated))
     assert all(line.startswith(f"{case('tuned').id}: ") for line in lines)
     copies = [line for line in lines if ".copies." in line]
@@ -181,6 +181,6 @@ def test_a_child_that_fails_as_a_whole_raises_with_its_last_lines():
 
 
 def test_the_child_sees_no_gpu_and_has_a_fixed_hash_seed():
-    assert {"PYTHONHASHSEED=0", "CUDA_VISIBLE_DEVICES="} <= set(COUNTER)
-    assert COUNTER.index(sys.executable) > COUNTER.index("CUDA_VISIBLE_DEVICES=")
+    assert {"PYTHONHASHSEED=0", "CUDA_VISIBLE_DEVICES="} <= set(COUNTER.command)
+    assert COUNTER.command.index(sys.executable) > COUNTER.command.index("CUDA_VISIBLE_DEVICES=")
     assert count_all([], launch=lambda *_: pytest.fail("launched")) == ()

@@ -115,7 +115,7 @@ def job(base, head, workload="mlp/tiny", timeout_s=60.0, variables=None, **field
 
 
 def taken(*jobs):
-    end = launch(LOCKSTEP, LockstepJobs(jobs=jobs).model_dump_json(), 120.0)
+    end = LOCKSTEP.run(LockstepJobs(jobs=jobs), 120.0).exit
     assert end.returncode == 0, end.tail.decode()
     return LockstepRounds.model_validate_json(end.record).rounds
 
@@ -272,7 +272,7 @@ def test_each_side_runs_once_in_each_block_in_random_order(base):
 
 
 def test_an_invalid_request_ends_the_child_with_the_reason():
-    end = launch(LOCKSTEP, json.dumps({"jobs": []}), 60.0)
+    end = launch(LOCKSTEP.command, json.dumps({"jobs": []}), 60.0)
     assert end.returncode != 0
     assert b"jobs" in end.tail
     assert end.record == b""

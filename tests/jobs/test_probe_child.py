@@ -143,19 +143,19 @@ def test_gpus_that_torch_cannot_use_are_listed_with_the_reason(monkeypatch, nvml
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    machine = probe.read_machine(ProbeRequest())
+    machine = probe.respond(ProbeRequest())
     assert machine.unusable_gpus() == ("Fake H000", "Fake H100")
     assert reason in machine.torch_error
 
 
 def test_torchs_own_reason_goes_before_a_guess(monkeypatch, nvml):
     accelerators(monkeypatch, "cuda", too_old)
-    assert "too old" in probe.read_machine(ProbeRequest()).torch_error
+    assert "too old" in probe.respond(ProbeRequest()).torch_error
 
 
 def test_a_machine_without_gpus_has_no_error(monkeypatch, no_nvml):
     accelerators(monkeypatch, "cuda", lambda: False)
-    machine = probe.read_machine(ProbeRequest())
+    machine = probe.respond(ProbeRequest())
     assert (machine.torch, machine.torch_error, machine.unusable_gpus(), machine.devices) == (
         torch.__version__,
         None,
@@ -166,7 +166,7 @@ def test_a_machine_without_gpus_has_no_error(monkeypatch, no_nvml):
 
 def test_an_import_error_of_torch_is_reported(monkeypatch, nvml):
     monkeypatch.setitem(sys.modules, "torch", None)
-    machine = probe.read_machine(ProbeRequest(workloads=("mine:factory",)))
+    machine = probe.respond(ProbeRequest(workloads=("mine:factory",)))
     assert machine.torch is None
     assert machine.torch_error.startswith("torch does not import: ")
     assert machine.workload_errors == {"mine:factory": machine.torch_error}

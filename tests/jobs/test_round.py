@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ from dpbench.cases.case import Case
 from dpbench.engine.interpret import interpret
 from dpbench.engine.launch import Exit
 from dpbench.engine.messages import Job
-from dpbench.jobs.round import EXIT, RoundProcesses
+from dpbench.jobs.round import RoundProcesses, receive_exit, send_exit
 from dpbench.records.record import Outcome
 from tests.engine.conftest import marked_processes, wait_until
 
@@ -182,7 +183,10 @@ def test_an_interrupted_launch_leaves_no_process(acts, processes, mark, monkeypa
 
 def test_any_bytes_of_a_child_reach_the_parent():
     end = Exit("2026-01-01", 1.5, -9, 2.0, bytes(range(256)), b"\xff\x00\xfe", 3, is_stopped=True)
-    assert EXIT.validate_json(EXIT.dump_json(end)) == end
+    ours, theirs = Pipe()
+    with ours, theirs:
+        send_exit(theirs, end)
+        assert receive_exit(ours) == end
 
 
 def test_heaps_of_the_children_are_shifted_differently(acts, processes):

@@ -8,7 +8,6 @@ from statistics import median
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.engine.launch import launch
 from dpbench.engine.messages import LockstepJobs, LockstepRounds, Side, SideName, StartUpJob, Timed
 from dpbench.gate.rounds import LOCKSTEP
 from dpbench.records.record import Outcome
@@ -59,7 +58,7 @@ def rounds(tmp_path_factory):
         )
         for paused in (*PARTS, "broken")
     )
-    end = launch(LOCKSTEP, LockstepJobs(jobs=(), start_ups=jobs).model_dump_json(), 120.0)
+    end = LOCKSTEP.run(LockstepJobs(jobs=(), start_ups=jobs), 120.0).exit
     assert end.record, end.tail
     return {start_up.benchmark: start_up for start_up in LockstepRounds.model_validate_json(end.record).rounds}
 

@@ -34,7 +34,7 @@ def traced(variant="naive", **fields):
 
 def test_the_answer_of_the_child_is_drawn():
     traced_naive, asked = traced(record=STEP)
-    assert asked == [(TRACER, case("naive"))]
+    assert asked == [(TRACER.command, case("naive"))]
     assert (traced_naive.step_s, traced_naive.notes) == (0.25, ("a note",))
     assert (tuple(traced_naive.timeline.spans), traced_naive.timeline.path) == (step().spans, step().path)
 

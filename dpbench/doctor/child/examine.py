@@ -14,6 +14,7 @@ from dpbench.doctor.child.packages import examine_packages, examine_pynvml
 from dpbench.doctor.findings import Finding, Findings, unknown
 from dpbench.engine.child import answer
 from dpbench.jobs.probe_child import first_line, read_accelerators
+from dpbench.text.validated import Frozen
 
 if TYPE_CHECKING:
     import torch
@@ -65,5 +66,9 @@ def _devices() -> "list[torch.device]":
     return [torch.device(accelerator.device) for accelerator in read_accelerators()[0]]
 
 
+def respond(_: Frozen) -> Findings:
+    return Findings(findings=tuple(examine()))
+
+
 if __name__ == "__main__":
-    answer(lambda _: Findings(findings=tuple(examine())))
+    answer(respond)

@@ -30,8 +30,7 @@ _CALLS, _TINY_CALLS = 4, 200
 Series = tuple[float, ...]
 
 
-def respond(text: str) -> Measured:
-    request = MeasureRequest.model_validate_json(text)
+def respond(request: MeasureRequest) -> Measured:
     accelerators, _ = read_accelerators()
     devices = [torch.device(accelerator.device) for accelerator in accelerators] or [torch.device("cpu")] * 2
     return measure(devices, request)
