@@ -94,6 +94,41 @@ def differs(plan: RoundPlan, said: RoundPlan | None) -> bool:
     return said is None or plan.rounds != said.rounds or plan.total_s > 1.2 * said.total_s
 
 
+@dataclass
+class Budget:
+    """Plans the rounds that are left, after each round.
+
+    `rounds` were asked for, `earlier` of them taken by an earlier call, and `left` remain. If it `settles`, their
+    number is fixed after the first one. `said` is the plan that was reported.
+    """
+
+    rounds: int
+    left: int
+    earlier: int
+    budget_s: float
+    case_time_s: float
+    settles: bool
+    said: RoundPlan | None = None
+
+    def plan(self, index: int, cost: RoundCost, elapsed_s: float, cases: int) -> tuple[RoundPlan, str | None]:
+        """The plan from the round `index` of those left, and a line if the budget is too short."""
+        complete, left_s = self.earlier + index, self.budget_s - elapsed_s
+        least, most = max(LEAST_ROUNDS - complete, 0 if index else 1), self.left - index
+        if self.settles and index:
+            least, left_s = (least, left_s * SETTLED_SHARE) if index == 1 else (most, left_s)
+        plan = plan_rounds(cost, left_s, most, least, self.case_time_s)
+        if self.settles:
+            self.left = index + plan.rounds if index == 1 else self.left
+            return plan, None
+        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
+        note = sentence(self.rounds, cases, self.budget_s, whole.rounds, whole.total_s)
+        is_told = index < self.left if index else are_too_many(self.left, cost, self.budget_s)
+        if not is_told or note is None or not differs(whole, self.said):
+            return plan, None
+        self.said = whole
+        return plan, note
+
+
 def pace_s(planned_s: float, taken: int, elapsed_s: float) -> float:
     """The seconds of a case: the mean of those `taken`, and of two as planned."""
     return (2 * planned_s + elapsed_s) / (2 + taken)

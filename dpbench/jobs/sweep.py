@@ -16,19 +16,7 @@ from dpbench.cases.spec import Spec
 from dpbench.engine.interpret import interpret
 from dpbench.engine.messages import Job
 from dpbench.engine.other_load import LoadMeter, OtherLoad
-from dpbench.jobs.budget import (
-    LEAST_ROUNDS,
-    SETTLED_SHARE,
-    RoundCost,
-    RoundPlan,
-    are_too_many,
-    cost_of_round,
-    differs,
-    guessed_cost,
-    pace_s,
-    plan_rounds,
-    sentence,
-)
+from dpbench.jobs.budget import Budget, RoundCost, RoundPlan, cost_of_round, guessed_cost, pace_s
 from dpbench.jobs.probe import ask_machine
 from dpbench.jobs.round import JobLauncher, JobRunner, RoundProcesses
 from dpbench.records.record import Record
@@ -140,37 +128,6 @@ def run_sweep(
     return SweepRecords(of_plan, warnings, is_interrupted, None if is_complete else meter.read())
 
 
-@dataclass
-class _Planner:
-    """The rounds that are left, after each round. `said` is the plan that was reported."""
-
-    asked_rounds: int
-    left_rounds: int
-    earlier: int
-    budget_s: float
-    case_time_s: float
-    settles: bool
-    said: RoundPlan | None = None
-
-    def plan_from(self, index: int, cost: RoundCost, elapsed_s: float, cases: int) -> tuple[RoundPlan, int, str | None]:
-        """The plan from the round `index` of those left, the rounds of the whole, and the line to report."""
-        complete, left_s = self.earlier + index, self.budget_s - elapsed_s
-        least, most = max(LEAST_ROUNDS - complete, 0 if index else 1), self.left_rounds - index
-        if self.settles and index:
-            least, left_s = (least, left_s * SETTLED_SHARE) if index == 1 else (most, left_s)
-        plan = plan_rounds(cost, left_s, most, least, self.case_time_s)
-        whole = RoundPlan(complete + plan.rounds, plan.sampling_s, elapsed_s + plan.total_s)
-        if self.settles:
-            self.left_rounds = index + plan.rounds if index == 1 else self.left_rounds
-            return plan, whole.rounds, None
-        note = sentence(self.asked_rounds, cases, self.budget_s, whole.rounds, whole.total_s)
-        is_told = index < self.left_rounds if index else are_too_many(self.left_rounds, cost, self.budget_s)
-        if not is_told or note is None or not differs(whole, self.said):
-            return plan, whole.rounds, None
-        self.said = whole
-        return plan, whole.rounds, note
-
-
 def run(
     order: Sequence[tuple[int, Case]],
     *,
@@ -195,12 +152,13 @@ def run(
     left = [[(number, case) for number, case in pairs if (case.id, number) not in done] for pairs in rounds]
     left = [pairs for pairs in left if pairs]
     begin_s, earlier, count = clock(), len(rounds) - len(left), len(order) - sum(map(len, left))
-    planner = _Planner(len(rounds), len(left), earlier, budget_s, case_time_s, settles)
+    budget = Budget(len(rounds), len(left), earlier, budget_s, case_time_s, settles)
 
     def plan_from(index: int, cost: RoundCost) -> RoundPlan:
         """Report a budget that is too short, and again if the plan changes much."""
-        plan, whole_rounds, note = planner.plan_from(index, cost, clock() - begin_s, len(rounds[0]))
+        plan, note = budget.plan(index, cost, clock() - begin_s, len(rounds[0]))
         if note is not None:
+            whole_rounds = earlier + index + plan.rounds
             progress(Progress(count, count, earlier + index, whole_rounds, plan.total_s, note=note))
         return plan
 
