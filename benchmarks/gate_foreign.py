@@ -148,7 +148,7 @@ def gate(suite: Suite, folder: Path, head: str, *more: str) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    if done.returncode == 3:
+    if done.returncode in (2, 3):
         raise SystemExit(done.stderr)
     judgement = json.loads(done.stdout)
     return {

@@ -9,19 +9,19 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What a command's exit status means.
-
-    `dpbench gate` uses 0 to 3 for pass, slower, undecided and broken.
-    """
+    """What a command's exit status means."""
 
     OK = 0
     """The command did what it was asked."""
     NEGATIVE = 1
-    """Nothing was measured or exported; counts differ from the expectations; or the machine is unreliable."""
+    """Nothing was measured or exported; counts differ from the expectations; the machine is unreliable; or a commit is
+    slower."""
     WRONG_INPUT = 2
     """One line names the field, its value and what is allowed. Nothing was written."""
     FAILED = 3
     """The machine cannot be used as it is, counting failed, or a gate could not judge."""
+    UNDECIDED = 4
+    """A gate cannot say whether a commit is slower."""
     INTERRUPTED = 130
     """Records written so far are kept."""
 
@@ -44,3 +44,7 @@ class UnusableMachineError(ReportedError):
 
 class GateError(ReportedError):
     """A gate cannot judge; the reason is the text."""
+
+
+class GateInputError(WrongInputError, GateError):
+    """An option, a file or a commit that a gate was asked for is not allowed."""

@@ -1,4 +1,4 @@
-"""Options in, one call per command, an exit code out (`dpbench.errors.ExitCode`); those of `gate` are its verdicts."""
+"""Options in, one call per command, an exit code out (`dpbench.errors.ExitCode`)."""
 
 import errno
 import os
@@ -39,13 +39,6 @@ _COMMANDS = {
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
 """The option for a command's folder, and its name in the project's folder of results."""
-
-_FORMER: dict[str, dict[str, str]] = {
-    "gate": {"--markdown": "--comment"},
-    "counts": {"--ranks": "--nproc-per-node"},
-    "elastic": {"--ranks": "--nproc-per-node", "--backend": "--checkpoint-format"},
-}
-"""Former names of options, and the present ones."""
 
 
 class _Commands(TyperGroup):
@@ -134,20 +127,9 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _renamed(words: list[str]) -> list[str]:
-    """A script's arguments, behind ``--``, stay."""
-    former = next((_FORMER[word] for word in words if word in _FORMER), {})
-    end = words.index("--") if "--" in words else len(words)
-    for index, (name, equals, value) in enumerate(word.partition("=") for word in words[:end]):
-        if name in former:
-            complain(f"warning: {name} is called {former[name]} now")
-            words[index] = f"{former[name]}{equals}{value}"
-    return words
-
-
 def _run(words: list[str]) -> int:
     debugs = "--debug" in words or os.environ.get("DPBENCH_DEBUG", "0") not in ("", "0")
-    words = _renamed([word for word in words if word != "--debug"]) or ["--help"]
+    words = [word for word in words if word != "--debug"] or ["--help"]
     try:
         code: int = app(words, standalone_mode=False, prog_name="dpbench") or ExitCode.OK
         if code != ExitCode.INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
@@ -159,7 +141,8 @@ def _run(words: list[str]) -> int:
     except ReportedError as error:
         line, code = str(error), error.exit_code
     except typer.TyperException as error:
-        of_command = getattr(getattr(error, "ctx", None), "command_path", "dpbench")
+        named = f"dpbench {words[0]}" if words[0] in _COMMANDS else "dpbench"
+        of_command = getattr(getattr(error, "ctx", None), "command_path", named)
         line, code = usage_line(error.format_message(), of_command), ExitCode.WRONG_INPUT
     except Exception as error:
         if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
@@ -169,5 +152,4 @@ def _run(words: list[str]) -> int:
         if debugs:
             sys.stderr.write(printable(traceback.format_exc()))
     complain(line)
-    command = next((word for word in words if not word.startswith("-")), None)
-    return ExitCode.FAILED if command == "gate" else code
+    return code

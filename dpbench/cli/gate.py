@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -14,8 +14,8 @@ from rich.console import Console
 from dpbench.cases.project_file import PROJECT_FILE
 from dpbench.cases.variants import split_list
 from dpbench.cli.options import Command, Json, example, option, output_path
-from dpbench.cli.terminal import show, usage_line
-from dpbench.errors import GateError
+from dpbench.cli.terminal import show
+from dpbench.errors import ExitCode, GateError, GateInputError, WrongInputError
 from dpbench.gate.history import history_path
 from dpbench.gate.judgement import Judgement, Verdict
 from dpbench.gate.prepare import GateRequest
@@ -35,16 +35,6 @@ _FORMS: Mapping[str, Callable[[Judgement], str]] = {
     "comment": gate_markdown,
     "junit": gate_junit,
 }
-
-
-class _GateCommand(Command):
-    """Wrong usage is a `GateError`; `cli.main` gives other errors exit code 3 too."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except typer.TyperException as error:
-            raise GateError(usage_line(error.format_message(), "dpbench gate")) from error
 
 
 def gate(
@@ -76,8 +66,8 @@ def gate(
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
     github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
     as_json: Json = False,
-) -> int:
-    """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 2 undecided, 3 broken."""
+) -> ExitCode:
+    """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 4 undecided, 3 broken."""
     signal.signal(signal.SIGTERM, _interrupted)  # so that a cancelled job of CI cleans up, as after Ctrl-C
     named = {"comment": comment, "junit": junit}
     files = {name: path for name, path in named.items() if path is not None}
@@ -112,6 +102,8 @@ def _judged(asked: GateRequest) -> tuple[Judgement, GateError | None]:
     try:
         with stages(Console(stderr=True)) as say:
             return run_gate(asked, progress=say), None
+    except WrongInputError:
+        raise
     except UnkeptError as error:
         return error.judgement, error
     except GateError as error:
@@ -119,7 +111,7 @@ def _judged(asked: GateRequest) -> tuple[Judgement, GateError | None]:
 
 
 def _checked_summary(files: Mapping[str, Path], inputs: list[Path], *, github: bool) -> Path | None:
-    """Raise GateError or WrongInputError if a file cannot be written, would replace an input, or is given twice."""
+    """Raise WrongInputError if a file cannot be written, would replace an input, or is given twice."""
     summary, taken = _summary_file() if github else None, dict[str, str]()
     if summary is not None and not summary.exists():
         check_output("GITHUB_STEP_SUMMARY", summary)
@@ -127,23 +119,23 @@ def _checked_summary(files: Mapping[str, Path], inputs: list[Path], *, github: b
         check_output(f"--{name}", path, inputs)
         first = taken.setdefault(os.path.realpath(path), name)
         if first != name:
-            raise GateError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
+            raise GateInputError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
     return summary
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(cls=_GateCommand, epilog=example("dpbench gate --base main --budget 5m"))(gate)
+    app.command(cls=Command, epilog=example("dpbench gate --base main --budget 5m"))(gate)
 
 
 def _given(base: str | None) -> str:
     if base is None:
-        raise GateError("--base: is missing; allowed: a commit to compare with, such as main or HEAD~1")
+        raise GateInputError("--base: is missing; allowed: a commit to compare with, such as main or HEAD~1")
     return base
 
 
 def _head(head: str, *, worktree: bool) -> str | None:
     if worktree and head != "HEAD":
-        raise GateError(f"--head: {head!r} cannot be judged with --worktree; allowed: one of them")
+        raise GateInputError(f"--head: {head!r} cannot be judged with --worktree; allowed: one of them")
     return None if worktree else head
 
 
@@ -151,7 +143,9 @@ def _tiers(text: str) -> tuple[int, ...]:
     names = split_list(text)
     for name in names:
         if name not in TIERS or names.count(name) > 1:
-            raise GateError(f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas")
+            raise GateInputError(
+                f"--tiers: {text!r} is not allowed; allowed: {', '.join(TIERS)}, each once, with commas"
+            )
     return tuple(sorted(map(int, names)))
 
 
@@ -159,7 +153,7 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
     try:
         re.compile(asv or "")
     except re.error as error:
-        raise GateError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
+        raise GateInputError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
     given = {"asv": asv and _from_top(asv), "pytest": pytest}
     return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
 
@@ -176,7 +170,7 @@ def _duration(name: str, text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise GateError(f"--{name}: {error}; allowed: text such as 90s or 5m") from error
+        raise GateInputError(f"--{name}: {error}; allowed: text such as 90s or 5m") from error
 
 
 def _summary_file() -> Path | None:
@@ -185,7 +179,7 @@ def _summary_file() -> Path | None:
     try:
         return output_path(name) if name else None
     except ValueError as error:
-        raise GateError(f"GITHUB_STEP_SUMMARY: {error}") from error
+        raise GateInputError(f"GITHUB_STEP_SUMMARY: {error}") from error
 
 
 def _write(

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
 from dpbench.cases.variants import VariantName
-from dpbench.errors import GateError
+from dpbench.errors import GateInputError
 from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
 from dpbench.records.record import Environment, Outcome, Record, why_other_schema
 from dpbench.records.store import Store, StoreError, holds_elastic_records
@@ -46,7 +46,7 @@ _Count = Annotated[int, Field(ge=0, le=10**9)]
 _TimesByCommit = dict[str, list[float]]
 
 
-class HistoryFileError(GateError):
+class HistoryFileError(GateInputError):
     pass
 
 
@@ -374,7 +374,7 @@ def _read_self_test(path: Path) -> SelfTest:
         return SelfTest.model_validate_json(read_input(path))
     except (OSError, ValidationError) as error:
         reason = one_line(str(error))
-        raise GateError(f"{path}: is no self-test's result: {reason[:200]}") from error
+        raise GateInputError(f"{path}: is no self-test's result: {reason[:200]}") from error
 
 
 def measured_false_alarms(

@@ -11,7 +11,7 @@ from dpbench.cases.supports import why_unsupported
 from dpbench.engine.fence import landlock_version
 from dpbench.engine.launch import Launcher
 from dpbench.engine.other_load import TOO_BUSY, wait_for_quiet
-from dpbench.errors import GateError, WrongInputError
+from dpbench.errors import GateError, GateInputError, WrongInputError
 from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
@@ -87,7 +87,7 @@ def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepa
         self_tests = read_self_tests(request.results)
         lanes, settings = timed_settings(repository, request.settings, launch, request.borrowed)
     if settings.scripts and 0 not in tiers and not (settings.benchmarks or settings.borrowed):
-        raise GateError(f"--tiers: {','.join(map(str, tiers))} judges no script; allowed: tiers with 0")
+        raise GateInputError(f"--tiers: {','.join(map(str, tiers))} judges no script; allowed: tiers with 0")
     return Prepared(
         started_at=started_at,
         start_s=start_s,
@@ -128,9 +128,9 @@ def timed_settings(
         try:
             check_lanes(case.devices, case.batch, machine)
         except WrongInputError as error:
-            raise GateError(f"benchmark {benchmark.name!r}: {error}") from error
+            raise GateInputError(f"benchmark {benchmark.name!r}: {error}") from error
         if reason := _PER_RANK if case.variant.is_per_rank else why_unsupported(case, machine):
-            raise GateError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
+            raise GateInputError(f"benchmark {benchmark.name!r}: variant: {str(case.variant)!r}: {reason}")
     return lanes, settings
 
 
@@ -138,12 +138,12 @@ def _base(repository: Repository, request: GateRequest, head: Revision) -> Revis
     named = repository.resolve("--base", request.base)
     base = named if request.base_exact else repository.merge_base(named, head.commit or "HEAD")
     if named.commit == head.commit:
-        raise GateError(
+        raise GateInputError(
             f"--head: {head.asked!r} is the same commit as --base {base.asked!r}, {base.short}; "
             "allowed: two different ones, or --worktree"
         )
     if base.commit == head.commit:
-        raise GateError(
+        raise GateInputError(
             f"--head: {head.asked!r}, {head.short}, is a commit of --base {base.asked!r} already; "
             "allowed: a head with a commit that base has not, or --base-exact"
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dpbench.errors import GateError
+from dpbench.errors import GateError, GateInputError
 from dpbench.gate.judgement import Revision
 from dpbench.text.outside import one_line
 
@@ -43,17 +43,19 @@ class Repository:
 
     def __init__(self, folder: Path) -> None:
         words, what = ("rev-parse", "--show-toplevel", "--absolute-git-dir"), f"{str(folder)!r} is in no git repository"
-        root, _, directory = _run_git(("-C", str(folder)), *words, what=what).partition("\n")
+        printed = _run_git(("-C", str(folder)), *words, what=what, kind=GateInputError)
+        root, _, directory = printed.partition("\n")
         self.root, self._where = Path(root), _where(root, directory)
 
     def resolve(self, option: str, revision: str) -> Revision:
         """Raise GateError, which names the command-line `option`, if `revision` names no commit."""
         asked = f"{option}: {revision!r} is no revision here; allowed: {_ALLOWED}"
         if revision.startswith("-") or "\0" in revision:
-            raise GateError(asked)
-        commit = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", what=asked)
+            raise GateInputError(asked)
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        commit = _run_git(self._where, *words, what=asked, kind=GateInputError)
         if not _HASH.fullmatch(commit):  # such as ^main, which names all commits but those of main
-            raise GateError(asked)
+            raise GateInputError(asked)
         subject = self._git("log", "-1", "--format=%s", commit, what=asked)
         return Revision(asked=revision, commit=commit, subject=subject)
 
@@ -123,10 +125,17 @@ def _where(root: str, directory: str) -> tuple[str, ...]:
     return ("-C", root, "--git-dir", directory, "--work-tree", root)
 
 
-def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = None, text: str | None = None) -> str:
+def _run_git(
+    where: Sequence[str],
+    *words: str,
+    what: str,
+    index: Path | None = None,
+    text: str | None = None,
+    kind: type[GateError] = GateError,
+) -> str:
     """Return what git prints, whatever the user's settings are. It writes no file of the repository but `index`.
 
-    `where` are the options that say which repository. Raises GateError with `what` and git's own reason.
+    `where` are the options that say which repository. Raises an error of `kind` with `what` and git's own reason.
     """
     is_known = "--git-dir" in where or "init" in words
     environment = {name: value for name, value in os.environ.items() if not (is_known and name in OF_GIT)}
@@ -139,7 +148,7 @@ def _run_git(where: Sequence[str], *words: str, what: str, index: Path | None = 
         raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
     if done.returncode:
         reason = os.fsdecode(done.stderr).partition("\n")[0]
-        raise GateError(one_line(f"{what}; git: {reason}") if reason else what)
+        raise kind(one_line(f"{what}; git: {reason}") if reason else what)
     return os.fsdecode(done.stdout).rstrip("\n")  # file names and subjects may have any encoding
 
 

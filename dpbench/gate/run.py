@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from dpbench.engine.launch import Launcher, launch
-from dpbench.errors import GateError, ReportedError
+from dpbench.errors import GateError, ReportedError, WrongInputError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.count_sides import count_sides
 from dpbench.gate.history import HistoryFileError, append_gate
@@ -26,8 +26,8 @@ class UnkeptError(GateError):
 def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progress = lambda *_: None) -> Judgement:
     """Append a line to the history if times were measured.
 
-    Raise UnkeptError if the line cannot be written. Raise GateError if the gate cannot judge; then no temporary file
-    and no line of history is left.
+    Raise UnkeptError if the line cannot be written. Raise WrongInputError, or GateError if the gate cannot judge; then
+    no temporary file and no line of history is left.
     """
     try:
         prepared = prepare(request, launch, progress)
@@ -36,6 +36,8 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
             counters = count_sides(prepared, benchmarks, sides, progress)
             times = time_sides(prepared, benchmarks, sides, progress)
         judgement = judge_all(prepared, benchmarks, counters, times)
+    except WrongInputError:
+        raise
     except ReportedError as error:
         raise GateError(" ".join(str(error).split())) from error
     try:

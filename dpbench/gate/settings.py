@@ -23,7 +23,7 @@ from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_pr
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.engine.messages import Timed
-from dpbench.errors import GateError, WrongInputError
+from dpbench.errors import GateInputError, WrongInputError
 from dpbench.gate.judgement import Accepted
 from dpbench.jobs.count import LIMIT_S
 from dpbench.records.script_record import LEAST_STEPS, MOST_RANKS, MOST_STEPS, USUAL_STEPS
@@ -43,7 +43,7 @@ _TOLERANCE = 'a share such as 0.01, or text such as "1%"; 0 for none, at most 0.
 _BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
-class SettingsError(GateError, ValueError):
+class SettingsError(GateInputError):
     pass
 
 

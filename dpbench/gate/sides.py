@@ -33,7 +33,7 @@ from dpbench.engine.messages import CompileJob, Side, SideName
 from dpbench.engine.start import child_command
 from dpbench.engine.task import Task
 from dpbench.engine.wrapper_of import WRAPPER, built_of, has_wrapper, scratch_of
-from dpbench.errors import GateError
+from dpbench.errors import GateError, GateInputError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.revisions import OF_GIT, gate_folder
 from dpbench.gate.settings import DEFAULT_BUILD, SETTINGS, Settings
@@ -96,7 +96,7 @@ def _check_measurable(prepared: Prepared, base: Path, head: Path) -> None:
     workloads = [benchmark.workload for benchmark in settings.benchmarks]
     has_own = settings.borrowed or settings.scripts or any(map(is_factory, workloads))
     if not has_wrapper(head) and (has_wrapper(base) or not has_own):
-        raise GateError(
+        raise GateInputError(
             f"{revision.asked!r} ({revision.short}) has no {WRAPPER.replace('.', '/')}; allowed: a commit "
             f"that has one, or {SETTINGS} with a [[benchmark]] of yours: asv, pytest, script, or a "
             "package.module:factory as its workload; dpbench init writes such a file"

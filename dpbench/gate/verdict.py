@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from dpbench.cases.case import Case
 from dpbench.engine.messages import Timed
-from dpbench.errors import GateError
+from dpbench.errors import GateInputError
 from dpbench.gate import words
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.count_sides import Counters
@@ -105,7 +105,7 @@ def find_drifts(
     lines = prepared.history.lines
     here = environment or (lines[-1].environment if lines else None)
     if here is None:
-        raise GateError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")
+        raise GateInputError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")
     records, unread = read_records(prepared.results)
     series, left_out = series_of(lines, records, prepared.repository.dates(), here)
     thresholds = {benchmark.name: benchmark.threshold for benchmark in benchmarks.both}

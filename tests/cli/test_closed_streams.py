@@ -36,7 +36,7 @@ CASES = {
     "pass": (GATE, ["pass"], 0),
     "slower, json": (GATE, ["slower", "--json", "--github"], 1),
     "pass, json": (GATE, ["pass", "--json"], 0),
-    "no base": (GATE, ["pass", "--tiers", "7"], 3),
+    "no base": (GATE, ["pass", "--tiers", "7"], 2),
     "list": (OTHERS, ["list"], 0),
     "list, json": (OTHERS, ["list", "--json"], 0),
     "unreliable": (OTHERS, ["doctor", "--quick"], 1),

@@ -225,13 +225,6 @@ def test_an_unknown_option_names_the_help_of_its_command(call):
     assert err == "dpbench: No such option: --foo. Allowed: what `dpbench compare --help` lists.\n"
 
 
-def test_the_former_name_of_an_option_is_taken_with_a_warning(call):
-    warning, refusal = call("gate", "--base", "x", "--markdown=a/")[2].splitlines()
-    assert warning == "dpbench: warning: --markdown is called --comment now"
-    assert "'--comment': 'a/' cannot be written" in refusal
-    assert "--ranks" not in call("counts", "--steps", "9", "--", "--ranks", "2")[2]
-
-
 NVML_WITH_A_GPU = """
 import pynvml
 pynvml.nvmlInit = lambda: None

@@ -95,9 +95,9 @@ def test_an_unforeseen_error_is_broken_too_because_1_means_slower(call):
     assert (code, err.splitlines()[0]) == (3, "Traceback (most recent call last):")
 
 
-def test_wrong_input_that_another_room_raises_is_broken_and_not_undecided(call):
+def test_wrong_input_that_another_room_raises_is_wrong_input(call):
     code, out, err = call(StoreError("x.jsonl: cannot be read"))
-    assert (code, out, err) == (3, "", "dpbench: x.jsonl: cannot be read\n")
+    assert (code, out, err) == (2, "", "dpbench: x.jsonl: cannot be read\n")
 
 
 def test_an_interrupt_is_no_verdict(call):

@@ -83,13 +83,13 @@ LOST = "1 skipped or gone on head: b.time_other"
     [
         ("equal", ALL, (0, f"no counter is worse; {NEVER}")),
         ("equal", ("--pytest", "tests"), (0, "no counter is worse")),
-        ("skips", ALL, (2, f"{LOST}; {NEVER}")),
-        ("lacks", ALL, (2, f"{LOST}; {NEVER}")),
-        ("skips", ("--asv", "other"), (2, f"{LOST}; nothing was compared")),
+        ("skips", ALL, (4, f"{LOST}; {NEVER}")),
+        ("lacks", ALL, (4, f"{LOST}; {NEVER}")),
+        ("skips", ("--asv", "other"), (4, f"{LOST}; nothing was compared")),
         ("worse", ALL, (1, f"worse in 1 of 2 counted cases (counts b.time_work): forward.python_calls *; {NEVER}")),
         ("valueless", ALL, (3, "benchmark 'b.track_size': head: its value is None; allowed: a finite number")),
         ("wrong", ("--pytest", "tests"), (3, "test_work': head: its test fails: assert 0 == 45")),
-        ("equal", ("--asv", "track", "--tiers", "1"), (2, "nothing was compared; 1 left out: b.track_size")),
+        ("equal", ("--asv", "track", "--tiers", "1"), (4, "nothing was compared; 1 left out: b.track_size")),
     ],
 )
 def test_the_verdict_and_its_first_line(repository, tmp_path, head, words, expected):

@@ -145,8 +145,8 @@ def test_the_artifact_that_the_comment_is_read_from_is_the_one_that_was_measured
 @pytest.mark.parametrize(
     ("event", "verdict", "exit_code"),
     [
-        *(("pull_request", verdict, 0 if verdict == 2 else verdict) for verdict in range(4)),
-        *(("push", verdict, 3 if verdict == 3 else 0) for verdict in range(4)),
+        *(("pull_request", verdict, 0 if verdict == 4 else verdict) for verdict in range(5)),
+        *(("push", verdict, verdict if verdict in (2, 3) else 0) for verdict in range(5)),
     ],
 )
 def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
@@ -167,7 +167,7 @@ def test_the_gates_step_fails_for_a_slower_pull_request_and_a_broken_gate(
     printed = judged.read_text() if path == GATE else done.stdout
     assert printed.startswith("gate --base HEAD~1 --budget 5m --github ")
     if path == GATE:
-        name = ("pass", "slower", "undecided", "broken")[verdict]
+        name = ("pass", "slower", "broken", "broken", "undecided")[verdict]
         assert (tmp_path / "output").read_text() == f"verdict={name}\njson={judged}\n"
         assert f"--settings {tmp_path}/trusted/pyproject.toml " in printed  # as no gate.toml is in the trusted branch
 

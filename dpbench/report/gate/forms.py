@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from dpbench.errors import ExitCode
 from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
 from dpbench.gate.words import acceptance, headline
 from dpbench.report.gate.changed_counters import counter_groups
@@ -164,7 +165,13 @@ def _lines(judgement: Judgement, most: int) -> Iterator[str]:
 
 
 SCHEMA = 1
-EXIT_CODES = {Verdict.PASS: 0, Verdict.FASTER: 0, Verdict.SLOWER: 1, Verdict.UNDECIDED: 2, Verdict.BROKEN: 3}
+EXIT_CODES = {
+    Verdict.PASS: ExitCode.OK,
+    Verdict.FASTER: ExitCode.OK,
+    Verdict.SLOWER: ExitCode.NEGATIVE,
+    Verdict.UNDECIDED: ExitCode.UNDECIDED,
+    Verdict.BROKEN: ExitCode.FAILED,
+}
 
 
 def gate_json(judgement: Judgement) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def test_every_verdict_has_its_exit_code() -> None:
     assert {verdict: EXIT_CODES[Verdict(verdict)] for verdict in ("pass", "slower", "undecided", "broken")} == {
         "pass": 0,
         "slower": 1,
-        "undecided": 2,
+        "undecided": 4,
         "broken": 3,
     }
     assert set(EXIT_CODES) == set(Verdict)
