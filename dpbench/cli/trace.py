@@ -1,4 +1,4 @@
-"""`dpbench trace`: where the time of a step goes, as a picture, for Perfetto and in words."""
+"""`dpbench trace`: where the time of a step goes, for Perfetto and in words."""
 
 import json
 from contextlib import AbstractContextManager
@@ -18,7 +18,6 @@ from dpbench.jobs.sweep import machine_for
 from dpbench.jobs.trace_all import trace_recorded, trace_simulated
 from dpbench.records.store import StoreError, new_run_path
 from dpbench.report.progress import waiting
-from dpbench.report.trace_picture import svg
 from dpbench.report.trace_text import trace_json, trace_text
 from dpbench.text.files import replace_text
 from dpbench.text.outputs import check_output_folder
@@ -33,10 +32,10 @@ def trace(
     variants: Annotated[str, option("Such as torch_dp,tuned,ddp.", completes="variants")] = _DEFAULT_VARIANTS,
     batch: Annotated[str | None, option("Items in the global batch; 64 by default.")] = None,
     devices: Annotated[str | None, option("Real devices, such as cpu*2, or simulated ones, such as sim*4.")] = None,
-    output: Annotated[Path, option("Folder for the picture and the Perfetto file.")] = RESULTS,
+    output: Annotated[Path, option("Folder for the Perfetto file.")] = RESULTS,
     as_json: Json = False,
 ) -> ExitCode:
-    """Show where the time of one step goes: a picture, a Perfetto file, and the critical path in words.
+    """Show where the time of one step goes: a Perfetto file, and the critical path in words.
 
     The step is simulated on sim*n, or else recorded by torch.profiler on this machine.
     """
@@ -45,23 +44,20 @@ def trace(
     check_output_folder("output", output)
     traced = _traced(spec)
     show(trace_json(traced) if as_json else trace_text(traced))
-    picture, events = _write(traced, output)
-    complain(f"picture: {picture}; for ui.perfetto.dev: {events}")
+    complain(f"for ui.perfetto.dev: {_write(traced, output)}")
     return ExitCode.OK if any(variant.timeline is not None for variant in traced.variants) else ExitCode.NEGATIVE
 
 
-def _write(traced: Trace, folder: Path) -> tuple[Path, Path]:
+def _write(traced: Trace, folder: Path) -> Path:
     try:
-        picture = new_run_path(folder, "trace", ".svg")
-        events = picture.with_suffix(".perfetto.json")
-        replace_text(picture, svg(traced))
+        events = new_run_path(folder, "trace", ".perfetto.json")
         replace_text(events, json.dumps(perfetto(traced)))
     except StoreError as error:
         raise WrongInputError(str(error).replace("results:", "output:", 1)) from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise WrongInputError(f"output: {str(folder)!r} cannot be written: {reason}; allowed: a folder") from error
-    return picture, events
+    return events
 
 
 def _check_one(spec: Spec) -> None:

@@ -12,6 +12,5 @@ rows.py              records as flat rows: CSV, Parquet, github-action-benchmark
 progress.py          the progress bar on standard error
 page/                one HTML page with charts
 gate/                the forms of a gate's judgement
-trace_picture.py     a step's timeline as a picture
 trace_text.py        a step's timeline in words and as JSON
 """

@@ -1,4 +1,4 @@
-"""A trace in words, which the terminal and the picture have, and as JSON."""
+"""A trace in words and as JSON."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
