@@ -43,8 +43,8 @@ from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.time_sides import measure_times
+from dpbench.judge.intervals import clopper_pearson
 from dpbench.records.record import Environment
-from dpbench.stats.intervals import clopper_pearson
 from dpbench.text.files import append_once, replace_text
 from dpbench.text.outside import one_line, open_input
 

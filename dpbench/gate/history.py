@@ -22,11 +22,12 @@ from pydantic_core import from_json
 
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateError
-from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
+from dpbench.gate.judgement import Drift, FalseAlarms, Judgement
+from dpbench.judge.decision import Verdict
+from dpbench.judge.intervals import clopper_pearson
+from dpbench.judge.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.records.record import Environment, Outcome, Record, why_other_schema
 from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.intervals import clopper_pearson
-from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
 from dpbench.text.files import append_once, open_locked, reason_of
 from dpbench.text.outputs import try_folder
 from dpbench.text.outside import one_line, open_input, read_input
@@ -302,9 +303,10 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
 
 
 def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
-    """The lasting steps up of each series by more than its threshold, oldest first. Raise GateError without asv. Pure.
+    """The lasting steps up of each series by more than its threshold, oldest first. Pure.
 
-    `before_s` is the level before the step, and `after_s` that before the next one, or the present one.
+    `before_s` is the level before the step, and `after_s` that before the next one, or the present one. Raise
+    UnusableMachineError without asv.
     """
     return tuple(
         Drift(

@@ -7,12 +7,13 @@ from dpbench.errors import GateError, ReportedError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.count_sides import count_sides
 from dpbench.gate.history import HistoryFileError, append_gate
-from dpbench.gate.judgement import Judgement, Revision, Verdict
+from dpbench.gate.judgement import Judgement, Revision
 from dpbench.gate.prepare import WORKTREE, GateRequest, Progress, prepare
 from dpbench.gate.settings import Settings
 from dpbench.gate.sides import open_sides
 from dpbench.gate.time_sides import time_sides
 from dpbench.gate.verdict import judge_all
+from dpbench.judge.decision import Verdict
 
 
 class UnkeptError(GateError):

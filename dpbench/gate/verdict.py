@@ -32,11 +32,11 @@ from dpbench.gate.judgement import (
     Judgement,
     State,
     TimeJudgement,
-    Verdict,
 )
 from dpbench.gate.prepare import Prepared
 from dpbench.gate.settings import Benchmark, Tolerances
 from dpbench.gate.time_sides import Times, budget_that_decides
+from dpbench.judge.decision import Verdict
 from dpbench.records.record import Environment
 
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)

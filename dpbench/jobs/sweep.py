@@ -11,7 +11,7 @@ from typing import Protocol
 from dpbench.cases.case import Case
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.names import is_factory
-from dpbench.cases.plan import Plan, round_order
+from dpbench.cases.plan import Plan, RoundCost, guessed_cost, round_order
 from dpbench.cases.spec import Spec
 from dpbench.engine.interpret import interpret
 from dpbench.engine.messages import Job
@@ -19,21 +19,19 @@ from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.jobs.budget import (
     LEAST_ROUNDS,
     SETTLED_SHARE,
-    RoundCost,
     RoundPlan,
     are_too_many,
     cost_of_round,
     differs,
-    guessed_cost,
     pace_s,
     plan_rounds,
     sentence,
 )
 from dpbench.jobs.probe import ask_machine
 from dpbench.jobs.round import JobLauncher, JobRunner, RoundProcesses
+from dpbench.judge.least_samples import MOST_S
 from dpbench.records.record import Record
 from dpbench.records.store import Retry, Store, StoreError, take_failed_out
-from dpbench.stats.least_samples import MOST_S
 
 Key = tuple[str, int]
 Check = Callable[[Sequence[Record]], object]

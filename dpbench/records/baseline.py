@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from dpbench.judge.estimate import Estimate
 from dpbench.records.record import Environment
-from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line
 from dpbench.text.validated import what_is_wrong
 

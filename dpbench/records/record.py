@@ -7,8 +7,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
 from dpbench.cases.case import Case
+from dpbench.judge.least_samples import are_enough, least_seconds
 from dpbench.records.readings import DeviceTelemetry, Reading
-from dpbench.stats.least_samples import are_enough, least_seconds
 from dpbench.text.outside import one_line
 from dpbench.text.validated import Count, Frozen, Moment, Positive, Real, what_is_wrong
 
@@ -145,7 +145,7 @@ class Record(Frozen):
 
     @property
     def has_enough_samples(self) -> bool:
-        """By `stats/least_samples.py`; False for a failed record."""
+        """By `judge/least_samples.py`; False for a failed record."""
         return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from dpbench.judge.estimate import Estimate
 from dpbench.records.baseline import BaselineError, Figures, from_json, to_json
-from dpbench.stats.estimate import Estimate
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]

@@ -14,10 +14,10 @@ from dpbench.cases.plan import Skip
 from dpbench.elastic.elastic_record import ElasticRecord, read_elastic
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, read_history
+from dpbench.judge.estimate import Estimate
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Record
 from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line, open_input, quoted, read_json
 from dpbench.text.validated import Items, Positive, Real, what_is_wrong
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
+from math import log
 
 from dpbench.analysis.answer import place
 from dpbench.analysis.compare_variants import differences
@@ -15,13 +16,13 @@ from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case
 from dpbench.errors import WrongInputError
 from dpbench.gate.history import HistoryLine, machine_of
-from dpbench.gate.judgement import Verdict
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate
 from dpbench.records.record import Environment, Record
 from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MachineResults, machine_names
 from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
-from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line, quoted
 from dpbench.text.quantities import number, plural
 from dpbench.text.validated import day_of
@@ -149,7 +150,7 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     before, after = history.times[names[0]], history.times[names[-1]]
     both = [(before[case], after[case]) for case in before if case in after]
     effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
-    effects.sort(key=lambda effect: (not effect.ratio.verdict, -max(effect.ratio.value, 1 / effect.ratio.value)))
+    effects.sort(key=lambda effect: (effect.ratio.verdict == "undecided", -abs(log(effect.ratio.value))))
     variants = {case.variant for times in history.times.values() for case in times}
     colours = variant_colours(sorted(variants, key=lambda variant: variant.order))
     lines = panel_over_time(_lines(history, results), names, colours, {}, history.what)
@@ -217,7 +218,7 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
             "variant": str(effect.before.case.variant),
             "setting": place(effect.before.case),
             "shown": effect.ratio.text(),
-            "verdict": effect.ratio.verdict or "not decided",
+            "verdict": "not decided" if effect.ratio.verdict == "undecided" else str(effect.ratio.verdict),
             "before": number(effect.before.time_s / MS),
             "after": number(effect.after.time_s / MS),
             "rounds": f"{effect.before.rounds_ok}, {effect.after.rounds_ok}",
