@@ -13,7 +13,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
 from dpbench.judge.decision import Verdict
 from dpbench.judge.estimate import Estimate
-from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.record import Environment, Outcome, Record, differences
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 """They show what is possible, and are no schemes to use."""
@@ -164,15 +164,6 @@ def compare(
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
     single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)
     return Comparisons(comparisons, single_device_baselines, next(_environments(records), None), different)
-
-
-def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """Unequal fields, with values in order of appearance."""
-    values = {
-        name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
-        for name in Environment.model_fields
-    }
-    return {name: different for name, different in values.items() if len(different) > 1}
 
 
 def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> str | None:

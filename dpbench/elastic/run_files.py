@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticSettings, EventKind, PlannedFault, RunScheme
+from dpbench.text.validated import Frozen
 
 JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
 AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
@@ -23,13 +22,11 @@ LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
 """The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
-class ElasticJob(BaseModel):
+class ElasticJob(Frozen):
     """The folders `checkpoints` and `events` are of this run alone.
 
     `endpoint` is the host and port at which several agents meet.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheme: RunScheme
     settings: ElasticSettings
