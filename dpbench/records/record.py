@@ -49,7 +49,7 @@ class Environment(Frozen):
 
     `affinity` are the cores that may be used, as in ``0-3,8``. `cpu_limit` (in cores) and `memory_limit_bytes` are the
     container's, None without a limit. `gpus` and the tuples named after it are in torch's order; `gpu_links` has an
-    entry for each pair, as in ``0-1 NV18``. None is not reported, or unknown to an older schema.
+    entry for each pair, as in ``0-1 NV18``. None is not reported.
     """
 
     hostname: str
