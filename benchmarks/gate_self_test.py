@@ -26,16 +26,15 @@ from math import exp, expm1
 from pathlib import Path
 from random import Random
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.about import heading
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.messages import Timed
 from dpbench.engine.wrapper_of import has_wrapper
 from dpbench.errors import ReportedError
-from dpbench.gate.history import EQUAL, machine_of
 from dpbench.gate.judgement import TimeJudgement, Verdict
 from dpbench.gate.prepare import timed_settings
 from dpbench.gate.revisions import Repository, gate_folder
@@ -43,11 +42,15 @@ from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, Cores, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.time_sides import measure_times
+from dpbench.judge.intervals import clopper_pearson
 from dpbench.records.record import Environment
-from dpbench.stats.intervals import clopper_pearson
-from dpbench.text.files import append_once, replace_text
-from dpbench.text.outside import one_line, open_input
+from dpbench.records.row import SCHEMA, Row
+from dpbench.records.store import append_row, read_rows
+from dpbench.text.files import replace_text
+from dpbench.text.outside import one_line
 
+EQUAL = "equal"
+"""The condition in which head is base and nothing else runs."""
 LOADED = "equal, one core loaded"
 SLOWDOWNS = {EQUAL: 0.0, LOADED: 0.0, "2 % slower": 0.02, "5 % slower": 0.05, "10 % slower": 0.10}
 """The share by which head is slower than base, by condition."""
@@ -73,17 +76,15 @@ _inject()
 """
 
 
-class Trial(BaseModel):
+class Trial(Row):
     """A round with its ratios by benchmark, or a whole gate with its judgements and the slowed benchmark."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-    schema_: int = Field(default=1, alias="schema", ge=1, le=1)
+    kind: Literal["trial"] = "trial"
     condition: str
     number: int
     started_at: str
     duration_s: float = Field(gt=0, allow_inf_nan=False)
-    rounds: dict[str, RoundRatio] = {}
+    rounds: dict[str, RoundRatio] = Field(default_factory=dict)
     gate: tuple[TimeJudgement, ...] | None = None
     verdict: Verdict | None = None
     planted_in: str | None = None
@@ -147,12 +148,12 @@ def record(setup: Setup, path: Path, rounds: int, gates: int) -> list[Trial]:
             outcome = (round_of if is_round else gate_of)(setup, condition, number, loops)
         timed = {"started_at": started_at, "duration_s": time.monotonic() - start_s}
         trial = Trial(condition=condition, number=number, **timed, **outcome)
-        if trials and machine_of(trials[0].environment) != machine_of(trial.environment):
+        if trials and trials[0].environment.machine() != trial.environment.machine():
             raise ValueError(
                 f"{path}: has trials of another machine of this name; allowed: this one's, so move it away"
             )
         trials.append(trial)
-        append_once(path, trial.model_dump_json(by_alias=True, exclude_none=True).encode() + b"\n", "a trial", 5.0)
+        append_row(path, trial, 5.0)
     return trials
 
 
@@ -160,8 +161,7 @@ def read_trials(path: Path, settings: Settings) -> list[Trial]:
     """None if there is no file. A torn end is left out. Raises ValueError."""
     if not path.exists():
         return []
-    with open_input(path) as file:
-        trials = [Trial.model_validate_json(line) for line in file if line.endswith(b"\n")]
+    trials = list(read_rows(path, Trial).rows)
     recorded = {name for trial in trials for name in trial.rounds}
     asked = {benchmark.name for benchmark in settings.benchmarks}
     if (recorded and recorded != asked) or any(trial.condition not in SLOWDOWNS for trial in trials):
@@ -245,8 +245,15 @@ def _drawn(settings: Settings, ratios: Ratios, round_s: float, rng: Random) -> V
 
 def result_of(trials: Sequence[Trial], settings: Settings) -> dict[str, Any]:
     """The result's file. The trials need two rounds of every condition."""
+    tested = {condition: _tested(condition, trials, settings) for condition in SLOWDOWNS}
+    drawn = tested[EQUAL]["drawn"]
     return {
-        "tested": [_tested(condition, trials, settings) for condition in SLOWDOWNS],
+        "schema": SCHEMA,
+        "kind": "self-test",
+        "rounds": tested[EQUAL]["spreads"][0]["rounds"],
+        "slower": drawn["slower"],
+        "not_slower": drawn["undecided"] + drawn["passed"],
+        "tested": list(tested.values()),
         "alarm_rate": settings.alarm_rate,
         "budget_s": BUDGET_S,
         "began": min(trial.started_at for trial in trials),

@@ -8,8 +8,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from dpbench.judge.intervals import interval_of_median
 from dpbench.measure.clock import Clock
-from dpbench.stats.intervals import interval_of_median
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import psutil
 from benchmarks.about import heading
 from benchmarks.storm_parent import MACHINE, spec_of
 from dpbench.cases.plan import plan
-from dpbench.records.record import Outcome
-from dpbench.records.store import Store
+from dpbench.records.record import Outcome, Record
+from dpbench.records.store import read_rows
 
 _ROOT = Path(__file__).parents[1]
 _ENDLESS = 1000
@@ -124,17 +124,19 @@ class Storm:
         whole = now[: now.rfind(b"\n") + 1]
         assert whole.startswith(self._before), "a finished record is lost or changed"
         self._before = whole
-        repeated = [key for key, times in Counter(r.key for r in Store(self.path).read().records).items() if times > 1]
+        repeated = [
+            key for key, times in Counter(r.key for r in read_rows(self.path, Record).rows).items() if times > 1
+        ]
         assert not repeated, f"more than once: {repeated}"
 
     def _finish(self) -> None:
         """Run the sweep once more, to two rounds beyond the last record, and check all records."""
-        started = Store(self.path).read().records if self.path.exists() else ()
+        started = read_rows(self.path, Record).rows if self.path.exists() else ()
         rounds = max((record.round for record in started), default=0) + 2
         assert self._start(rounds).wait(10 * _PATIENCE_S) == 0
         self._check_records()
         assert not self._left()
-        records = Store(self.path).read().records
+        records = read_rows(self.path, Record).rows
         wanted = {(case.id, number) for case in plan(spec_of(rounds), MACHINE).cases for number in range(rounds)}
         assert {record.key for record in records} == wanted, "records of the plan are missing"
         self.report.records = len(records)

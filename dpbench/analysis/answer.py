@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpbench.analysis.compare_variants import MOST_ROUNDS, Comparison, Comparisons, Row, Winner, rounds_to_decide
+from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, Winner
 from dpbench.analysis.phase_summary import share_of_moves
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.names import are_shared, format_devices, short_devices
+from dpbench.cases.plan import guessed_cost
 from dpbench.cases.variants import VariantId, VariantName
-from dpbench.jobs.budget import guessed_cost
-from dpbench.stats.estimate import Estimate
-from dpbench.stats.least_samples import least_seconds, seconds_of_least
+from dpbench.judge.decision import MOST_ROUNDS, Verdict
+from dpbench.judge.estimate import Estimate
+from dpbench.judge.least_samples import least_seconds, seconds_of_least
 from dpbench.text.quantities import duration, number
 
 _LARGE_SHARE_OF_MOVES = 0.25
@@ -154,7 +155,7 @@ def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
             order = _UNDECIDED if variant in winner.rivals else ""
             yield f"The next, {variant}, takes {_times(ratio)} the time of {name}{order}."
     if winner.alone is not None:
-        may = "" if winner.alone.is_below_one else "; one device may be faster"
+        may = "" if winner.alone.verdict is Verdict.FASTER else "; one device may be faster"
         yield f"It takes {_times(winner.alone)} the time of one device{may}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
@@ -173,7 +174,7 @@ def _limit(best: Summary, rows: _Rows) -> str:
     text = "These lanes share one device."
     if _FLOOR in rows and not rows[_FLOOR].summary.thin_rounds:
         over = best.ratio_to(rows[_FLOOR].summary)
-        order = _UNDECIDED if over.low is not None and not (over.is_above_one or over.is_below_one) else ""
+        order = _UNDECIDED if over.low is not None and over.verdict is Verdict.UNDECIDED else ""
         what = "one chunk after another on one copy of the weights"
         text += f" {name} takes {_times(over)} the time of floor, {what}{order}."
     return text
@@ -206,7 +207,7 @@ def _advice(winner: Winner) -> tuple[str, int]:
         return "Next: try a larger batch.", 0
     if best.rounds_ok == 1 and winner.rivals:
         return "Next:", 5
-    needed = [rounds_to_decide(winner.slower[rival], best.rounds_ok) for rival in winner.rivals]
+    needed = [winner.slower[rival].rounds_to_decide(best.rounds_ok) for rival in winner.rivals]
     if None in needed:
         return f"Next: take whichever is simpler; even {MOST_ROUNDS} rounds like these would not decide it.", 0
     if needed:

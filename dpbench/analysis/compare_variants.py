@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import ceil, log
 
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case, on_one_device, single_device_baseline
@@ -12,12 +11,12 @@ from dpbench.cases.names import are_shared
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
-from dpbench.records.record import Environment, Outcome, Record
-from dpbench.stats.estimate import Estimate
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate
+from dpbench.records.record import Environment, Outcome, Record, differences
 
 LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 """They show what is possible, and are no schemes to use."""
-MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,11 @@ class Winner:
 
     @property
     def rivals(self) -> tuple[VariantId, ...]:
-        return tuple(variant for variant, ratio in self.slower.items() if not ratio.is_above_one)
+        return tuple(variant for variant, ratio in self.slower.items() if ratio.verdict is not Verdict.SLOWER)
 
     @property
     def is_slower_than_one_device(self) -> bool:
-        return self.alone is not None and self.alone.is_above_one
+        return self.alone is not None and self.alone.verdict is Verdict.SLOWER
 
 
 @dataclass(frozen=True)
@@ -165,24 +164,6 @@ def compare(
     rows = {row.summary.case for comparison in comparisons for row in comparison.rows}
     single_device_baselines = tuple(summary for case, summary in summaries.items() if case not in rows)
     return Comparisons(comparisons, single_device_baselines, next(_environments(records), None), different)
-
-
-def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
-    """Unequal fields, with values in order of appearance."""
-    values = {
-        name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
-        for name in Environment.model_fields
-    }
-    return {name: different for name, different in values.items() if len(different) > 1}
-
-
-def rounds_to_decide(ratio: Estimate, rounds: int) -> int | None:
-    """About how many rounds put 1 outside the interval, whose length falls with their square root; None if over 200."""
-    if ratio.low is None or ratio.high is None or ratio.value <= 1:
-        return None
-    half = log(ratio.high / ratio.low) / 2
-    needed = max(ceil(rounds * (half / log(ratio.value)) ** 2), rounds + 1)
-    return needed if needed <= MOST_ROUNDS else None
 
 
 def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> str | None:

@@ -9,8 +9,8 @@ from dpbench.analysis.device_summary import DeviceSummary, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, over_values
 from dpbench.analysis.phase_summary import PhaseSummary, summarise_phases
 from dpbench.cases.case import Case
+from dpbench.judge.estimate import Estimate, median_of_rounds, ratio_of_rounds
 from dpbench.records.record import Metrics, Outcome, Record
-from dpbench.stats.estimate import Estimate, median_of_rounds, ratio_of_rounds
 
 
 @dataclass(frozen=True)

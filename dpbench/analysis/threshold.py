@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dpbench.judge.decision import Verdict, decide
+from dpbench.judge.estimate import Estimate, log_distances, ratio_of_estimates
 from dpbench.records.baseline import BaselineError, Figures
-from dpbench.stats.estimate import Estimate, log_distances, ratio_of_estimates
 
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -42,21 +43,20 @@ def parse_threshold(limits: Mapping[str, object]) -> Threshold:
 
 
 def growth_over(now: Figures, then: Figures, threshold: Threshold) -> Growth:
-    """The interval is that of the ratio of `now` to `then`, the limit is 1 plus the threshold:
+    """By `judge/decision.py`, with a limit of 1 plus the threshold.
 
-    slower       the interval is above 1, and the ratio is above the limit
-    undecided    the interval contains both 1 and the limit
-    pass         all else
+    A growth whose interval is above 1 and whose value is below the limit is sure enough to pass.
     """
     slower, undecided = [], []
     for name, share in threshold.items():
         new, old = getattr(now, f"{name}_s"), getattr(then, f"{name}_s")
         limit, ratio = 1 + share, ratio_of_estimates(new, old)
         low, high = ratio.ends
+        verdict = decide(ratio.value, ratio.ends, same=1.0, limit=limit)
         figures = f"{_text(new)} after {_text(old)}"
-        if low > 1 and ratio.value > limit:
+        if verdict is Verdict.SLOWER:
             slower.append(f"{name} is {ratio.value:.3g} times the baseline's: {figures}; allowed: {limit:g} times")
-        elif low <= 1 and high > limit:
+        elif verdict is Verdict.UNDECIDED and low <= 1:
             undecided.append(
                 f"{name} is {low:.3g} to {high:.3g} times the baseline's, so both 1 and the limit of {limit:g} are "
                 f"possible: {figures}. {_widest(new, old)} varies more; take more rounds, or a quieter machine"

@@ -11,13 +11,12 @@ from rich.console import Console
 from dpbench.cli.options import RESULTS, PageOutput, example, grouped, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, warn
-from dpbench.elastic.elastic_record import append_elastic
 from dpbench.elastic.request import check_checkpoints, check_factory, duration_s, elastic_settings
 from dpbench.elastic.training_runs import run_elastic
 from dpbench.engine.other_load import LoadMeter
 from dpbench.errors import ExitCode
 from dpbench.records.record import Outcome
-from dpbench.records.store import drop_if_empty, new_run_path
+from dpbench.records.store import append_row, drop_if_empty, new_run_path
 from dpbench.report.elastic_table import elastic_json, elastic_text
 from dpbench.report.progress import stages
 from dpbench.text.outputs import check_output_folder
@@ -66,7 +65,7 @@ def elastic(
         load = meter.read(1.0)  # the clock of /proc/stat is coarse
         warn(load.warning("outages are longer too") if load else [])
         with stages(Console(stderr=True)) as say:
-            keep = partial(append_elastic, path)
+            keep = partial(append_row, path)
             records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
     finally:
         drop_if_empty(path)

@@ -10,7 +10,8 @@ from dpbench.cli.measured import write_rows
 from dpbench.cli.options import example, option
 from dpbench.cli.terminal import warn
 from dpbench.errors import ExitCode, WrongInputError
-from dpbench.records.store import Store
+from dpbench.records.record import Record
+from dpbench.records.store import read_rows
 from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
 from dpbench.text.outputs import check_output
 
@@ -30,9 +31,9 @@ def export(
         raise WrongInputError("--output: is missing, and parquet is binary; allowed: a file")
     if output is not None:
         check_output("--output", output, records)
-    contents = [Store(file).read() for file in records]
+    contents = [read_rows(file, Record) for file in records]
     warn([warning for content in contents for warning in content.warnings])
-    exported = rows_of([record for content in contents for record in content.records], rows)
+    exported = rows_of([record for content in contents for record in content.rows], rows)
     if output is None:
         sys.stdout.write(to_bytes(exported, to).decode())
     else:

@@ -17,11 +17,12 @@ from dpbench.cli.options import Command, Json, example, option, output_path
 from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode, GateError, GateInputError, WrongInputError
 from dpbench.gate.history import history_path
-from dpbench.gate.judgement import Judgement, Verdict
+from dpbench.gate.judgement import Judgement
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.revisions import Repository
 from dpbench.gate.run import UnkeptError, broken_judgement, run_gate
 from dpbench.gate.settings import SETTINGS, Selection
+from dpbench.judge.decision import Verdict
 from dpbench.measure.borrowed.asv_conf import split_name
 from dpbench.report.gate.forms import EXIT_CODES, gate_json, gate_markdown, gate_text
 from dpbench.report.gate.per_benchmark import annotations, gate_junit

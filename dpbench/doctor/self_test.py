@@ -16,8 +16,9 @@ from dpbench.cases.variants import VariantName
 from dpbench.doctor.findings import Finding, note_if, unreliable
 from dpbench.jobs.round import JobRunner, RoundProcesses
 from dpbench.jobs.sweep import Progress, run
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate, Rounds, log_medians, ratio_of_rounds, t95_from_table
 from dpbench.records.record import Outcome, Record
-from dpbench.stats.estimate import Estimate, Rounds, log_medians, ratio_of_rounds, t95_from_table
 
 SECONDS = 60.0
 _CHILD_SAMPLING_S = 1.0
@@ -46,7 +47,7 @@ class Noise:
     @property
     def looks_unequal(self) -> bool:
         """By chance one time in twenty."""
-        return self.ratio.low is not None and self.ratio.high is not None and not self.ratio.low <= 1 <= self.ratio.high
+        return self.ratio.verdict in (Verdict.SLOWER, Verdict.FASTER)
 
 
 def noise_of(first: Rounds, second: Rounds) -> Noise:

@@ -2,19 +2,13 @@
 
 from enum import StrEnum
 from itertools import accumulate
-from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import from_json
+from pydantic import model_validator
 
-from dpbench.records.record import Environment, Outcome, RecordLineError, why_other_schema
-from dpbench.records.store import StoreError
-from dpbench.text.files import append_once, reason_of
-from dpbench.text.outside import one_line, open_input
-from dpbench.text.validated import Count, Items, Moment, Positive, what_is_wrong
-
-ELASTIC_SCHEMA = 3
+from dpbench.records.record import Environment, Outcome
+from dpbench.records.row import Row
+from dpbench.text.validated import Count, Frozen, Items, Moment, Positive
 
 
 class FaultKind(StrEnum):
@@ -32,10 +26,8 @@ class FaultKind(StrEnum):
 WORLD_CHANGES = {FaultKind.LEAVE: -1, FaultKind.JOIN: 1}
 
 
-class PlannedFault(BaseModel):
+class PlannedFault(Frozen):
     """The worker of `rank`, in the world at that time, fails before it begins `step`. The rank of a JOIN is 0."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: FaultKind
     step: Count
@@ -57,10 +49,8 @@ class RunScheme(StrEnum):
     ELASTIC = "elastic"
 
 
-class ElasticSettings(BaseModel):
+class ElasticSettings(Frozen):
     """`ranks` is the command's --nproc-per-node, `backend` its --checkpoint-format."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str
     ranks: Items
@@ -98,14 +88,12 @@ class EventKind(StrEnum):
     DONE = "done"
 
 
-class ElasticEvent(BaseModel):
+class ElasticEvent(Frozen):
     """`at_ns` is CLOCK_MONOTONIC, which all processes of a machine share.
 
     `rank` is None for a torchrun agent. `step` is the step that ended (STEP) or did not begin (FAULT), or the number of
     steps in a checkpoint. `loss` and `digest`, the SHA-256 of the parameters, come with DONE.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     at_ns: Count
     kind: EventKind
@@ -118,12 +106,10 @@ class ElasticEvent(BaseModel):
     digest: str | None = None
 
 
-class ElasticRecord(BaseModel):
+class ElasticRecord(Row):
     """`events` are in the order of time. Only outcome ok needs no reason."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    schema_: int = Field(default=ELASTIC_SCHEMA, alias="schema")
+    kind: Literal["elastic run"] = "elastic run"
     run: str
     scheme: RunScheme
     settings: ElasticSettings
@@ -147,45 +133,3 @@ class ElasticRecord(BaseModel):
         """Rank 0's event, or None if the run did not end."""
         ends = [event for event in self.events if event.kind is EventKind.DONE and event.rank == 0]
         return ends[-1] if ends else None
-
-
-def to_elastic_line(record: ElasticRecord) -> bytes:
-    return record.model_dump_json(by_alias=True).encode() + b"\n"
-
-
-def parse_elastic_line(line: bytes) -> ElasticRecord:
-    """Raise RecordLineError."""
-    try:
-        fields = from_json(line)
-    except ValueError as error:
-        raise RecordLineError(one_line(f"is not JSON: {error}")) from error
-    if problem := why_other_schema(fields, ELASTIC_SCHEMA):
-        raise RecordLineError(problem)
-    try:
-        return ElasticRecord.model_validate_json(line)
-    except ValidationError as error:
-        raise RecordLineError(f"is no record of an elastic run: {what_is_wrong(error)}") from error
-
-
-def append_elastic(path: Path, record: ElasticRecord) -> None:
-    """Raise StoreError."""
-    try:
-        append_once(path, to_elastic_line(record), "a record")
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
-
-
-def read_elastic(path: Path) -> tuple[list[ElasticRecord], list[str]]:
-    """The records, and a warning for each line that is none, such as a torn last one. Raise StoreError."""
-    records: list[ElasticRecord] = []
-    warnings: list[str] = []
-    try:
-        with open_input(path) as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    records.append(parse_elastic_line(line))
-                except RecordLineError as error:
-                    warnings.append(f"{path}: line {number} {error}; it was left out")
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
-    return records, warnings

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict
+from typing import Any
 
 from dpbench.elastic.elastic_record import ElasticEvent, ElasticSettings, EventKind, PlannedFault, RunScheme
+from dpbench.text.validated import Frozen
 
 JOB_VARIABLE = "DPBENCH_ELASTIC_JOB"
 AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
@@ -23,13 +23,11 @@ LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
 """The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 
-class ElasticJob(BaseModel):
+class ElasticJob(Frozen):
     """The folders `checkpoints` and `events` are of this run alone.
 
     `endpoint` is the host and port at which several agents meet.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheme: RunScheme
     settings: ElasticSettings
@@ -64,26 +62,10 @@ class EventLog:
         path = folder / f"{who}-{self._pid}.jsonl"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def mark(
-        self,
-        kind: EventKind,
-        *,
-        step: int | None = None,
-        detail: str | None = None,
-        loss: float | None = None,
-        digest: str | None = None,
-    ) -> None:
-        event = ElasticEvent(
-            at_ns=time.monotonic_ns(),
-            kind=kind,
-            pid=self._pid,
-            agent=self._agent,
-            rank=self._rank,
-            step=step,
-            detail=detail,
-            loss=loss,
-            digest=digest,
-        )
+    def mark(self, kind: EventKind, **facts: Any) -> None:
+        """Now, with further fields of `ElasticEvent`."""
+        place = {"pid": self._pid, "agent": self._agent, "rank": self._rank}
+        event = ElasticEvent(at_ns=time.monotonic_ns(), kind=kind, **place, **facts)
         os.write(self._fd, event.model_dump_json(exclude_none=True).encode() + b"\n")
 
 

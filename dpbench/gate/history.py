@@ -12,42 +12,35 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Self
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import from_json
+from pydantic import ConfigDict, Field
 
 from dpbench.cases.variants import VariantName
 from dpbench.errors import GateInputError
-from dpbench.gate.judgement import Drift, FalseAlarms, Judgement, Verdict
-from dpbench.records.record import Environment, Outcome, Record, why_other_schema
-from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.intervals import clopper_pearson
-from dpbench.stats.lasting_steps import MOST_POINTS, lasting_steps
-from dpbench.text.files import append_once, open_locked, reason_of
+from dpbench.gate.judgement import Drift, FalseAlarms, Judgement
+from dpbench.judge.decision import Verdict
+from dpbench.judge.intervals import clopper_pearson
+from dpbench.judge.lasting_steps import MOST_POINTS, lasting_steps
+from dpbench.records.record import Environment, Outcome, Record
+from dpbench.records.row import Row, RowError, parse_line
+from dpbench.records.store import Contents, StoreError, append_row, read_rows
+from dpbench.text.files import open_locked, reason_of
 from dpbench.text.outputs import try_folder
-from dpbench.text.outside import one_line, open_input, read_input
-from dpbench.text.validated import Frozen, Items, Moment, Positive, day_of, what_is_wrong
+from dpbench.text.outside import one_line, read_input
+from dpbench.text.validated import Frozen, Items, Moment, Positive, day_of
 
-SCHEMA = 1
 _GATE = "gate"
 _PATIENCE_S = 5.0
 _MOST_NAMED = 5
 
 OTHER_THRESHOLD = 0.1
 """For series from other runs: a few rounds each, new processes, all cores."""
-EQUAL = "equal"
-"""The condition of a self-test in which head is base and nothing else runs."""
 
 _Count = Annotated[int, Field(ge=0, le=10**9)]
 _TimesByCommit = dict[str, list[float]]
-
-
-class HistoryFileError(GateInputError):
-    pass
 
 
 class StepTimes(Frozen):
@@ -66,24 +59,16 @@ class StepTimes(Frozen):
     twin_alarmed: bool | None = None
 
 
-class HistoryLine(Frozen):
+class HistoryLine(Row):
     """One gate. The commits are full hashes; `head_commit` is None for the working tree."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    kind: Literal["gate"] = "gate"
     started_at: Moment
     base_commit: str
     head_commit: str | None
     verdict: Verdict
     environment: Environment
     benchmarks: tuple[StepTimes, ...]
-
-
-@dataclass(frozen=True)
-class History:
-    lines: tuple[HistoryLine, ...]
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,17 +92,12 @@ class Series:
     points: tuple[Point, ...]
 
 
-def machine_of(environment: Environment) -> Environment:
-    """The environment without the code: two step times are comparable if all of this is equal."""
-    return environment.model_copy(update={"dpbench": "", "commit": None, "dirty": None})
-
-
 def append_gate(
     results: Path, judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]
 ) -> None:
     """The gate took times. The mappings are by benchmark name."""
     if judgement.environment is not None:
-        append_history(history_path(results), history_line(judgement, case_ids, twin_alarmed))
+        append_row(history_path(results), history_line(judgement, case_ids, twin_alarmed), _PATIENCE_S)
 
 
 def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed: Mapping[str, bool]) -> HistoryLine:
@@ -145,98 +125,51 @@ def history_line(judgement: Judgement, case_ids: Mapping[str, str], twin_alarmed
     )
 
 
-def to_line(line: HistoryLine) -> bytes:
-    return line.model_dump_json(by_alias=True).encode() + b"\n"
-
-
 def history_path(results: Path) -> Path:
     return results / _GATE / "history.jsonl"
 
 
-def append_history(path: Path, line: HistoryLine) -> None:
-    """Sync the line, in a folder that is made if needed. Wait up to 5 s for another gate that writes.
-
-    Raise HistoryFileError if that fails; the file then stays as it was.
-    """
-    try:
-        append_once(path, to_line(line), "a line", _PATIENCE_S)
-    except OSError as error:
-        raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
-
-
 def check_appendable(path: Path) -> None:
-    """Raise HistoryFileError if `append_history` would fail."""
+    """Raise StoreError if `append_gate` would fail; a file that another process locks is no failure."""
     if os.path.lexists(path):
         try:
             os.close(open_locked(path))
         except BlockingIOError:
             return
         except OSError as error:
-            raise HistoryFileError(f"{path}: cannot be written: {reason_of(error)}") from error
+            raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
     try:
         try_folder(path.parent)
     except OSError as error:
         reason = f"{path}: cannot be written: {reason_of(error)}"
-        raise HistoryFileError(f"{reason}; allowed: --results with a folder that can be") from error
+        raise StoreError(f"{reason}; allowed: --results with a folder that can be") from error
 
 
-def read_history(path: Path, *, leave_out_bad_lines: bool = False) -> History:
-    """Return all lines; none if there is no file. A torn line at the end is dropped with a warning.
-
-    Raise HistoryFileError, with its number for a bad line. Or bad lines are left out, with one warning.
-    """
+def read_history(path: Path) -> Contents[HistoryLine]:
+    """No rows if there is no file. Raise StoreError."""
     try:
-        with open_input(path) as file:
-            texts = file.readlines()
-    except FileNotFoundError:
-        return History(())
-    except OSError as error:
-        raise HistoryFileError(f"{path}: cannot be read: {error.strerror}") from error
-    torn = texts.pop() if texts and not texts[-1].endswith(b"\n") else b""
-    lines, bad = list[HistoryLine](), list[str]()
-    for number, text in enumerate(texts, start=1):
-        try:
-            lines.append(parse_history_line(f"{path}: line {number}", text))
-        except HistoryFileError as error:
-            if not leave_out_bad_lines:
-                raise
-            bad.append(str(error))
-    left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
-    warnings = [f"{path}: a torn line of {len(torn)} bytes at the end was dropped"] if torn else []
-    return History(tuple(lines), (*left_out, *warnings))
-
-
-def parse_history_line(place: str, text: bytes) -> HistoryLine:
-    """Raise HistoryFileError, whose text begins with `place`."""
-    try:
-        fields: Any = from_json(text)
-    except ValueError as error:
-        raise HistoryFileError(one_line(f"{place} is not JSON: {error}")) from error
-    if problem := why_other_schema(fields, SCHEMA):
-        raise HistoryFileError(f"{place} {problem}")
-    try:
-        return HistoryLine.model_validate(fields)
-    except ValidationError as error:
-        raise HistoryFileError(f"{place} is no line of a gate: {what_is_wrong(error)}") from error
+        return read_rows(path, HistoryLine)
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Contents(())
+        raise
 
 
 def read_records(results: Path) -> tuple[tuple[Record, ...], tuple[str, ...]]:
     """The records of all other runs in the folder, and a note for each unreadable file.
 
-    Elastic runs are left out: their steps are timed otherwise. So are the records of the README's pictures.
+    Rows of other kinds are left out.
     """
     records, notes = list[Record](), list[str]()
     for path in sorted(results.rglob("*.jsonl")):
-        if path.relative_to(results).parts[0] in (_GATE, "pictures"):
+        if path.relative_to(results).parts[0] == _GATE:
             continue
         try:
-            if holds_elastic_records(path):
-                continue
-            contents = Store(path).read()
+            contents = read_rows(path, Record, leaves_out_other_kinds=True)
         except StoreError as error:
             notes.append(f"{error}; the history goes without it")
         else:
-            records.extend(contents.records)
+            records.extend(contents.rows)
             notes.extend(contents.warnings)
     return tuple(records), tuple(notes)
 
@@ -248,8 +181,8 @@ def series_of(
 
     If a benchmark's case changed, its series has only the new case.
     """
-    machine = machine_of(environment)
-    of_gates = _of_lines([line for line in lines if machine_of(line.environment) == machine])
+    machine = environment.machine()
+    of_gates = _of_lines([line for line in lines if line.environment.machine() == machine])
     measured = {**of_gates, **_of_records(records, machine)}
     series = [Series(name, _points(times, dates)) for name, times in measured.items()]
     unknown = list(dict.fromkeys(commit for times in measured.values() for commit in times if commit not in dates))
@@ -283,7 +216,7 @@ def _commit_of(record: Record, machine: Environment) -> str | None:
     environment, metrics = record.environment, record.metrics
     if record.outcome is not Outcome.OK or record.case.variant.name is not VariantName.TUNED:
         return None
-    if environment is None or environment.dirty is not False or machine_of(environment) != machine:
+    if environment is None or environment.dirty is not False or environment.machine() != machine:
         return None
     return None if metrics is None or metrics.is_throttled else environment.commit
 
@@ -302,9 +235,10 @@ def _left_out(commits: Sequence[str]) -> tuple[str, ...]:
 
 
 def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> tuple[Drift, ...]:
-    """The lasting steps up of each series by more than its threshold, oldest first. Raise GateError without asv. Pure.
+    """The lasting steps up of each series by more than its threshold, oldest first. Pure.
 
-    `before_s` is the level before the step, and `after_s` that before the next one, or the present one.
+    `before_s` is the level before the step, and `after_s` that before the next one, or the present one. Raise
+    UnusableMachineError without asv.
     """
     return tuple(
         Drift(
@@ -322,46 +256,23 @@ def drifts(series: Iterable[Series], threshold_by_name: Mapping[str, float]) -> 
     )
 
 
-class _Part(Frozen):
+class SelfTest(Row):
+    """The drawn gates of equal code while nothing else ran, from so many `rounds` of each benchmark."""
+
     model_config = ConfigDict(extra="ignore")
 
-
-class _Drawn(_Part):
-    slower: _Count
-    undecided: _Count
-    passed: _Count
-
-
-class _Spread(_Part):
-    rounds: int
-
-
-class _Condition(_Part):
-    condition: str
-    spreads: tuple[_Spread, ...]
-    drawn: _Drawn
-
-
-class SelfTest(_Part):
-    tested: tuple[_Condition, ...]
-    began: str
+    kind: Literal["self-test"] = "self-test"
+    began: Moment
     environment: Environment
-
-    @model_validator(mode="after")
-    def _has_false_alarms(self) -> Self:
-        equal = [condition for condition in self.tested if condition.condition == EQUAL]
-        if len(equal) != 1 or not equal[0].spreads or not any(equal[0].drawn.model_dump().values()):
-            raise ValueError(f"tested needs one condition {EQUAL!r}, with spreads and drawn gates")
-        datetime.fromisoformat(self.began)
-        return self
+    rounds: _Count
+    slower: _Count
+    not_slower: _Count
 
     @property
     def false_alarms(self) -> FalseAlarms:
-        """The drawn gates of equal code while nothing else ran."""
-        equal = next(condition for condition in self.tested if condition.condition == EQUAL)
-        counted = f"resampled from {equal.spreads[0].rounds} rounds of the self-test of {self.began[:10]}"
-        alarms, gates = equal.drawn.slower, sum(equal.drawn.model_dump().values())
-        return FalseAlarms(alarms=alarms, of=gates, upper=clopper_pearson(alarms, gates)[1], gates=counted)
+        gates = self.slower + self.not_slower
+        counted = f"resampled from {self.rounds} rounds of the self-test of {self.began[:10]}"
+        return FalseAlarms(alarms=self.slower, of=gates, upper=clopper_pearson(self.slower, gates)[1], gates=counted)
 
 
 def read_self_tests(results: Path) -> tuple[SelfTest, ...]:
@@ -371,8 +282,8 @@ def read_self_tests(results: Path) -> tuple[SelfTest, ...]:
 
 def _read_self_test(path: Path) -> SelfTest:
     try:
-        return SelfTest.model_validate_json(read_input(path))
-    except (OSError, ValidationError) as error:
+        return parse_line(read_input(path), SelfTest)
+    except (OSError, RowError) as error:
         reason = one_line(str(error))
         raise GateInputError(f"{path}: is no self-test's result: {reason[:200]}") from error
 
@@ -384,14 +295,9 @@ def measured_false_alarms(
     if environment is None:
         return None
     for self_test in self_tests:
-        if _kind(self_test.environment) == _kind(environment):
+        if self_test.environment.machine(of_any_name=True) == environment.machine(of_any_name=True):
             return self_test.false_alarms
     return false_alarms_of_twins(lines, environment)
-
-
-def _kind(environment: Environment) -> Environment:
-    """The machine without its host name: each container of one kind of machine has another."""
-    return machine_of(environment).model_copy(update={"hostname": ""})
 
 
 def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment) -> FalseAlarms | None:
@@ -399,7 +305,7 @@ def false_alarms_of_twins(lines: Iterable[HistoryLine], environment: Environment
 
     `upper` is the upper end of the two-sided 95 % interval of Clopper and Pearson.
     """
-    gates = [line for line in lines if machine_of(line.environment) == machine_of(environment)]
+    gates = [line for line in lines if line.environment.machine() == environment.machine()]
     twins = [
         [benchmark.twin_alarmed for benchmark in line.benchmarks if benchmark.twin_alarmed is not None]
         for line in gates

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate
 from dpbench.records.record import Environment
 from dpbench.text.validated import Frozen
 
@@ -13,16 +15,6 @@ Share = Annotated[float, Field(allow_inf_nan=False)]
 """As a share, 0.05 is 5 %."""
 Quantity = Literal["median", "mean", "later"]
 """gate/rounds.py defines them."""
-
-
-class Verdict(StrEnum):
-    """FASTER: one benchmark passes, and its interval excludes no change. BROKEN: the gate could not measure."""
-
-    PASS = "pass"  # noqa: S105
-    FASTER = "faster"
-    SLOWER = "slower"
-    UNDECIDED = "undecided"
-    BROKEN = "broken"
 
 
 class Revision(Frozen):
@@ -50,14 +42,6 @@ class Accepted(Frozen):
     revision: str
     reason: str
     expires: date
-
-
-class TimeRatio(Frozen):
-    """Head's step time divided by base's: the estimate and the ends of its 95 % interval."""
-
-    value: Share
-    low: Share
-    high: Share
 
 
 class State(StrEnum):
@@ -151,17 +135,17 @@ class TimeJudgement(Frozen):
     cores: str
     base_step_s: Share | None = None
     head_step_s: Share | None = None
-    ratio: TimeRatio | None = None
-    twin: TimeRatio | None = None
-    mean: TimeRatio | None = None
-    later: TimeRatio | None = None
+    ratio: Estimate | None = None
+    twin: Estimate | None = None
+    mean: Estimate | None = None
+    later: Estimate | None = None
     quantity: Quantity = "median"
     detectable: Share | None = None
     set_up: Share | None = None
     accepted: Accepted | None = None
 
     @property
-    def decisive(self) -> TimeRatio | None:
+    def decisive(self) -> Estimate | None:
         """None if nothing was measured."""
         return {"median": self.ratio, "mean": self.mean, "later": self.later}[self.quantity]
 

@@ -12,11 +12,12 @@ from dpbench.engine.fence import landlock_version
 from dpbench.engine.launch import Launcher
 from dpbench.engine.other_load import TOO_BUSY, wait_for_quiet
 from dpbench.errors import GateError, GateInputError, WrongInputError
-from dpbench.gate.history import History, SelfTest, check_appendable, history_path, read_history, read_self_tests
+from dpbench.gate.history import HistoryLine, SelfTest, check_appendable, history_path, read_history, read_self_tests
 from dpbench.gate.judgement import Revision
 from dpbench.gate.revisions import Repository
 from dpbench.gate.settings import Selection, Settings, read_settings
 from dpbench.jobs.probe import ask_machine
+from dpbench.records.store import Contents
 
 Progress = Callable[..., object]
 """Takes a stage, and the seconds that are left if they are known."""
@@ -66,13 +67,13 @@ class Prepared:
     budget_s: float
     lanes: tuple[str, ...]
     settings: Settings
-    history: History
+    history: Contents[HistoryLine]
     self_tests: tuple[SelfTest, ...]
     notes: tuple[str, ...]
 
 
 def prepare(request: GateRequest, launch: Launcher, progress: Progress) -> Prepared:
-    """Raise GateError, SettingsError, HistoryFileError or ChildError if the request cannot be carried out."""
+    """Raise GateError, SettingsError, StoreError or ChildError if the request cannot be carried out."""
     started_at, start_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     repository = Repository(Path.cwd())
     head = _head(repository, request)

@@ -6,13 +6,15 @@ from dpbench.engine.launch import Launcher, launch
 from dpbench.errors import GateError, ReportedError, WrongInputError
 from dpbench.gate.benchmarks import choose_benchmarks
 from dpbench.gate.count_sides import count_sides
-from dpbench.gate.history import HistoryFileError, append_gate
-from dpbench.gate.judgement import Judgement, Revision, Verdict
+from dpbench.gate.history import append_gate
+from dpbench.gate.judgement import Judgement, Revision
 from dpbench.gate.prepare import WORKTREE, GateRequest, Progress, prepare
 from dpbench.gate.settings import Settings
 from dpbench.gate.sides import open_sides
 from dpbench.gate.time_sides import time_sides
 from dpbench.gate.verdict import judge_all
+from dpbench.judge.decision import Verdict
+from dpbench.records.store import StoreError
 
 
 class UnkeptError(GateError):
@@ -42,7 +44,7 @@ def run_gate(request: GateRequest, *, launch: Launcher = launch, progress: Progr
         raise GateError(" ".join(str(error).split())) from error
     try:
         append_gate(prepared.results, judgement, times.cases, times.twin_alarmed)
-    except HistoryFileError as error:
+    except StoreError as error:
         raise UnkeptError(str(error), judgement) from error
     return judgement
 

@@ -7,12 +7,14 @@ from math import ceil
 
 from dpbench.gate import words
 from dpbench.gate.benchmarks import Benchmarks
-from dpbench.gate.judgement import TimeJudgement, Verdict
+from dpbench.gate.judgement import TimeJudgement
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.rounds import RoundRatio, SuiteRound, take_round
 from dpbench.gate.settings import Benchmark, BorrowedBenchmark, is_value
 from dpbench.gate.sides import Sides
-from dpbench.gate.time_verdict import Analysis, Risks, analysis_rounds, judge, risks_for, rounds_to_decide, twin_alarms
+from dpbench.gate.time_verdict import judge, rounds_to_decide, twin_alarms
+from dpbench.judge.decision import Verdict
+from dpbench.judge.repeated import Analysis, Risks, analysis_rounds, risks_for
 from dpbench.records.record import Environment
 
 _LEAST_ROUNDS = 3

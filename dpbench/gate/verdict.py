@@ -32,11 +32,11 @@ from dpbench.gate.judgement import (
     Judgement,
     State,
     TimeJudgement,
-    Verdict,
 )
 from dpbench.gate.prepare import Prepared
 from dpbench.gate.settings import Benchmark, Tolerances
 from dpbench.gate.time_sides import Times, budget_that_decides
+from dpbench.judge.decision import Verdict
 from dpbench.records.record import Environment
 
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)
@@ -88,7 +88,7 @@ def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, ti
         times=judgements,
         drifts=lasting,
         notes=tuple(dict.fromkeys([*prepared.notes, *(note for of_stage in notes for note in of_stage)])),
-        false_alarms=measured_false_alarms(prepared.self_tests, prepared.history.lines, times.environment),
+        false_alarms=measured_false_alarms(prepared.self_tests, prepared.history.rows, times.environment),
         environment=times.environment,
     )
 
@@ -102,7 +102,7 @@ def find_drifts(
     """
     if 2 not in prepared.tiers:
         return (), ()
-    lines = prepared.history.lines
+    lines = prepared.history.rows
     here = environment or (lines[-1].environment if lines else None)
     if here is None:
         raise GateInputError("--tiers: 2 needs a history of this machine; allowed: 1,2, or 2 after gates that had 1")

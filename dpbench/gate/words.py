@@ -13,8 +13,8 @@ from dpbench.gate.judgement import (
     Quantity,
     State,
     TimeJudgement,
-    Verdict,
 )
+from dpbench.judge.decision import Verdict
 from dpbench.text.outside import one_line
 
 _MOST_NAMED = 3
@@ -166,7 +166,7 @@ def between(undecided: Sequence[TimeJudgement]) -> str:
     texts = []
     for time in undecided:
         ratio, of = time.decisive, QUANTITIES[time.quantity].after
-        interval = "not measured" if ratio is None else f"by {growth(ratio.low)} to {growth(ratio.high)}{of}"
+        interval = "not measured" if ratio is None else f"by {' to '.join(map(growth, ratio.ends))}{of}"
         texts.append(f"{time.benchmark} {interval}")
     return first(texts)
 

@@ -4,32 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, inf
 
-from dpbench.cases.case import Case
+from dpbench.cases.plan import RoundCost
+from dpbench.judge.least_samples import least_seconds, seconds_of_least
 from dpbench.records.record import Record
-from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 LEAST_ROUNDS = 3
 USUAL = "70s"
 """The budget of a comparison that asks for no other one."""
 SETTLED_SHARE = 0.8
 """Of the time that is left after the first round, for the rounds that a default budget settles on: rounds differ."""
-_STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
-"""Seconds of a round, of each case in it, and more of one with a process for each rank.
-
-A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).
-"""
-
-
-@dataclass(frozen=True)
-class RoundCost:
-    """`fixed_s` is beside the samples, and `least_s` has by case the seconds of the least samples."""
-
-    fixed_s: float
-    least_s: tuple[float, ...]
-
-    @property
-    def shortest_s(self) -> float:
-        return self.fixed_s + sum(self.least_s)
 
 
 @dataclass(frozen=True)
@@ -39,12 +22,6 @@ class RoundPlan:
     rounds: int
     sampling_s: float
     total_s: float
-
-
-def guessed_cost(cases: Sequence[Case]) -> RoundCost:
-    ranked_s = _RANKS_GUESS_S * sum(case.variant.is_per_rank for case in cases)
-    fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s
-    return RoundCost(fixed_s, tuple(least_seconds(case.devices) for case in cases))
 
 
 def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:

@@ -11,17 +11,17 @@ from typing import Protocol
 from dpbench.cases.case import Case
 from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.names import is_factory
-from dpbench.cases.plan import Plan, round_order
+from dpbench.cases.plan import Plan, RoundCost, guessed_cost, round_order
 from dpbench.cases.spec import Spec
 from dpbench.engine.interpret import interpret
 from dpbench.engine.messages import Job
 from dpbench.engine.other_load import LoadMeter, OtherLoad
-from dpbench.jobs.budget import Budget, RoundCost, RoundPlan, cost_of_round, guessed_cost, pace_s
+from dpbench.jobs.budget import Budget, RoundPlan, cost_of_round, pace_s
 from dpbench.jobs.probe import ask_machine
 from dpbench.jobs.round import JobLauncher, JobRunner, RoundProcesses
+from dpbench.judge.least_samples import MOST_S
 from dpbench.records.record import Record
-from dpbench.records.store import Retry, Store, StoreError, take_failed_out
-from dpbench.stats.least_samples import MOST_S
+from dpbench.records.store import Retry, Store, StoreError, read_rows, take_failed_out
 
 Key = tuple[str, int]
 Check = Callable[[Sequence[Record]], object]
@@ -103,8 +103,8 @@ def run_sweep(
         keys = {(case.id, number) for number, case in order}
         if retry is Retry.FAILED:
             take_failed_out(store, lambda record: record.key in keys)
-        contents = store.read()
-        records, is_interrupted = _Kept(store, list(contents.records), check), False
+        contents = read_rows(store.path, Record)
+        records, is_interrupted = _Kept(store, list(contents.rows), check), False
         is_complete = keys <= {record.key for record in records.stored}
         try:
             run(
@@ -188,7 +188,7 @@ def run(
 def _lost_warning(store: Store, written: Sequence[Record]) -> list[str]:
     """Somebody may have replaced or cut the file."""
     try:
-        held = {record.key for record in store.read(leave_out_bad_lines=True).records}
+        held = {record.key for record in read_rows(store.path, Record, leaves_out_bad_lines=True).rows}
     except StoreError:
         held = set()
     lost = [record for record in written if record.key not in held]

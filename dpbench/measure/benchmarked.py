@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from dpbench.judge.estimate import Estimate
+from dpbench.judge.intervals import interval_of_autocorrelated_median
 from dpbench.measure.clock import Clock, make_clock
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.python_calls import PythonCalls
@@ -16,8 +18,6 @@ from dpbench.measure.sample import Window, settle
 from dpbench.records.baseline import Figures
 from dpbench.records.count_record import Phase
 from dpbench.records.readings import DeviceTelemetry
-from dpbench.stats.estimate import Estimate
-from dpbench.stats.intervals import interval_of_autocorrelated_median
 
 LEAST_ROUNDS = 20
 _BATCHES = 10

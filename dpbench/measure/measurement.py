@@ -10,6 +10,7 @@ import torch
 from dpbench.cases.case import Case
 from dpbench.cases.host import link_mbit_per_s
 from dpbench.cases.names import Mode
+from dpbench.judge.least_samples import LEAST_S, least_seconds
 from dpbench.measure.clock import make_clock
 from dpbench.measure.fairness import error_against_oracle, error_of_trained, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
@@ -21,7 +22,6 @@ from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.records.record import Metrics
-from dpbench.stats.least_samples import LEAST_S, least_seconds
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
 

@@ -19,8 +19,8 @@ from statistics import median
 
 import numpy as np
 
-from dpbench.stats.intervals import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
-from dpbench.stats.least_samples import LEAST_S, MOST_S, are_enough
+from dpbench.judge.intervals import LEAST_AUTOCORRELATED, interval_of_autocorrelated_median
+from dpbench.judge.least_samples import LEAST_S, MOST_S, are_enough
 
 _WINDOW = 5
 _GROWTH = 1.125
@@ -91,7 +91,7 @@ class StopRule:
     """Ends sampling when the median's 95 % interval is narrower than `width` times it, or after `max_s`.
 
     The interval is computed again at an eighth more samples: after each sample it would be narrow by chance. Before the
-    least samples (`stats/least_samples.py`), of `least_s` seconds, sampling ends only after `MOST_S`.
+    least samples (`judge/least_samples.py`), of `least_s` seconds, sampling ends only after `MOST_S`.
     """
 
     max_s: float

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.judge.estimate import Estimate
 from dpbench.projection.step_sum import Fitted, Part, StepSum
 
 _LEAST_LEAD = 1.01
@@ -20,20 +21,13 @@ _WHOLE = 100
 
 
 @dataclass(frozen=True)
-class Interval:
-    low: float
-    mid: float
-    high: float
-
-
-@dataclass(frozen=True)
 class ProjectedRow:
     """`speed_up` is over one device that does its share alone."""
 
     variant: VariantId
     sum: StepSum
-    step_time_s: Interval
-    speed_up: Interval
+    step_time_s: Estimate
+    speed_up: Estimate
 
 
 @dataclass(frozen=True)
@@ -66,11 +60,11 @@ def rows_of(
     ]
 
 
-def _around(mid: float, factor: float) -> Interval:
-    return Interval(mid / factor, mid, mid * factor)
+def _around(mid: float, factor: float) -> Estimate:
+    return Estimate(mid, mid / factor, mid * factor)
 
 
-def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Interval:
+def ratio_of(one: StepSum, other: StepSum, fitted: Fitted) -> Estimate:
     """The step time of `one` over that of `other`. The speed of one device cancels."""
     return _around(one.step_s / other.step_s, fitted.error_of_ratio(sum(step.devices > 1 for step in (one, other))))
 
@@ -122,7 +116,7 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
         reason = "fits into memory; take a smaller batch" if several else "could be projected"
         return f"On {machine} no scheme for several devices {reason}."
     best, *others = fitting
-    rivals = [row for row in others if ratio_of(row.sum, best.sum, fitted).low <= _LEAST_LEAD]
+    rivals = [row for row in others if ratio_of(row.sum, best.sum, fitted).ends[0] <= _LEAST_LEAD]
     *names, last = (str(row.variant) for row in (best, *rivals))
     undecided = f"the best is not decided between {', '.join(names)} and {last}: {best.variant} has"
     head = undecided if rivals else f"use {best.variant}:"
@@ -148,12 +142,13 @@ def memory_notes(rows: Sequence[ProjectedRow]) -> list[str]:
     ]
 
 
-def _inverse(speed_up: Interval, devices: int) -> Interval:
-    return Interval(devices / speed_up.high, devices / speed_up.mid, devices / speed_up.low)
+def _inverse(speed_up: Estimate, devices: int) -> Estimate:
+    low, high = speed_up.ends
+    return Estimate(devices / speed_up.value, devices / high, devices / low)
 
 
-def _times(ratio: Interval) -> str:
-    return f"{ratio.mid:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
+def _times(ratio: Estimate) -> str:
+    return f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _rate(per_s: float) -> str:

@@ -1,5 +1,6 @@
 """What was measured, as formats and stores; imports no torch.
 
+row.py            the envelope of all that is kept: a schema and a kind
 record.py         one case in one round, as a line of JSON
 readings.py       a value or the reason why there is none; a GPU's telemetry
 store.py          files of records, and the files that a run writes

@@ -3,21 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from dpbench.records.record import Environment
-from dpbench.stats.estimate import Estimate
+from dpbench.judge.estimate import Estimate
+from dpbench.records.record import Environment, differences
+from dpbench.records.row import Row, RowError, parse_row
 from dpbench.text.outside import one_line
 from dpbench.text.validated import what_is_wrong
-
-SCHEMA = 1
-_MACHINE = ("gpus", "driver", "cuda", "nccl", "torch", "cpu_model", "cores")
 
 
 class BaselineError(ValueError):
     pass
+
+
+class BaselineMachine(Row):
+    kind: Literal["baseline"] = "baseline"
+    environment: Environment
 
 
 @dataclass(frozen=True)
@@ -84,18 +87,15 @@ def from_json(fields: Mapping[str, Any], name: str) -> Figures:
 
 def machine_of(environment: Environment) -> dict[str, Any]:
     """What must be equal before times are compared."""
-    return {"schema": SCHEMA, **environment.model_dump(mode="json", include=set(_MACHINE))}
+    return BaselineMachine(environment=environment.machine(of_any_name=True)).to_json()
 
 
 def refuse_foreign(now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    """Raise BaselineError for a newer schema or another machine; name the fields that differ."""
-    schema = then.get("schema")
-    if type(schema) is not int or not 1 <= schema <= SCHEMA:
-        raise BaselineError(f"baseline: has schema {schema!r}; allowed: 1 to {SCHEMA}")
-    differing = [
-        f"{name} ({then.get(name)!r} / {now.get(name)!r})" for name in _MACHINE if then.get(name) != now.get(name)
-    ]
-    if differing:
-        raise BaselineError(
-            f"baseline: it and this machine differ in {', '.join(differing)}; allowed: a baseline of this machine"
-        )
+    """Raise BaselineError for another schema or another machine; name the fields that differ."""
+    try:
+        here, there = (parse_row(machine, BaselineMachine).environment for machine in (now, then))
+    except RowError as error:
+        raise BaselineError(f"baseline: {error}") from error
+    if unlike := differences([there, here]):
+        fields = ", ".join(f"{name} ({' / '.join(map(repr, values))})" for name, values in unlike.items())
+        raise BaselineError(f"baseline: it and this machine differ in {fields}; allowed: a baseline of this machine")

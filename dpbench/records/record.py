@@ -1,16 +1,16 @@
 """Records: what one child measured, as one line of JSON."""
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import from_json, to_json
+from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
+from dpbench.judge.least_samples import are_enough, least_seconds
 from dpbench.records.readings import DeviceTelemetry, Reading
-from dpbench.stats.least_samples import are_enough, least_seconds
-from dpbench.text.outside import one_line
-from dpbench.text.validated import Count, Frozen, Moment, Positive, Real, what_is_wrong
+from dpbench.records.row import Row
+from dpbench.text.validated import Count, Frozen, Moment, Positive, Real
 
 _LOST_GPU = (
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST
@@ -26,10 +26,6 @@ def line_on_lost_gpu(text: str) -> str | None:
     """The first line on a lost GPU, in the words of CUDA, NVML and the kernel; or None."""
     return next((line.strip() for line in text.splitlines() if any(words in line for words in _LOST_GPU)), None)
 
-
-SCHEMA = 5
-READS_OLDER = "329c1a71"
-"""The last commit that reads records of earlier schemas. Nothing was released with them."""
 
 Commit = Annotated[str, Field(pattern="^[0-9a-f]{7,64}$")]
 """A hash: nothing else may reach git's command line from a file."""
@@ -49,11 +45,11 @@ class Outcome(StrEnum):
 
 
 class Environment(Frozen):
-    """The machine as the process sees it, which must be equal before two records are compared.
+    """The machine and the code, as the process sees them, which must be equal before two records are compared.
 
     `affinity` are the cores that may be used, as in ``0-3,8``. `cpu_limit` (in cores) and `memory_limit_bytes` are the
     container's, None without a limit. `gpus` and the tuples named after it are in torch's order; `gpu_links` has an
-    entry for each pair, as in ``0-1 NV18``. None is not reported, or unknown to an older schema.
+    entry for each pair, as in ``0-1 NV18``. None is not reported.
     """
 
     hostname: str
@@ -77,6 +73,24 @@ class Environment(Frozen):
     dpbench: str
     commit: Commit | None = None
     dirty: bool | None = None
+
+    def machine(self, *, of_any_name: bool = False) -> "Environment":
+        """The environment without the code: times are of the same machine if all of this is equal.
+
+        Each container on one kind of machine has another name, so machines `of_any_name` are without theirs.
+        """
+        return self.model_copy(
+            update={"dpbench": "", "commit": None, "dirty": None, **({"hostname": ""} if of_any_name else {})}
+        )
+
+
+def differences(environments: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
+    """Unequal fields, with values in order of appearance."""
+    values = {
+        name: tuple(dict.fromkeys(getattr(environment, name) for environment in environments))
+        for name in Environment.model_fields
+    }
+    return {name: different for name, different in values.items() if len(different) > 1}
 
 
 class Metrics(Frozen):
@@ -117,10 +131,10 @@ class Metrics(Frozen):
         return any(known) if known else None
 
 
-class Record(Frozen):
+class Record(Row):
     """`samples_s` has the seconds of every sample, of `steps_per_sample` steps, in order."""
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    kind: Literal["record"] = "record"
     run: str
     case: Case
     round: Count
@@ -145,7 +159,7 @@ class Record(Frozen):
 
     @property
     def has_enough_samples(self) -> bool:
-        """By `stats/least_samples.py`; False for a failed record."""
+        """By `judge/least_samples.py`; False for a failed record."""
         return bool(self.samples_s) and are_enough(self.samples_s, least_seconds(self.case.devices))
 
     @property
@@ -154,41 +168,14 @@ class Record(Frozen):
 
     def to_json(self) -> dict[str, Any]:
         """The fields with the case's id, for readers without dpbench."""
-        data = self.model_dump(mode="json", by_alias=True)
+        data = super().to_json()
         data["case"]["id"] = self.case.id
         return data
 
-
-class RecordLineError(ValueError):
-    pass
-
-
-def to_line(record: Record) -> bytes:
-    """A NaN among the metrics becomes null."""
-    return to_json(record.to_json(), inf_nan_mode="null") + b"\n"
-
-
-def parse_line(line: bytes) -> Record:
-    """Raise RecordLineError for a line that is no record, or has an unknown schema."""
-    try:
-        fields = from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise RecordLineError(one_line(f"is not JSON: {error}")) from error
-    if problem := why_other_schema(fields, SCHEMA):
-        raise RecordLineError(problem)
-    if isinstance(fields.get("case"), dict):
-        fields["case"].pop("id", None)  # derived from the other fields, for readers without dpbench
-    try:
-        return Record.model_validate(fields)
-    except ValidationError as error:
-        raise RecordLineError(f"is no record: {what_is_wrong(error)}") from error
-
-
-def why_other_schema(fields: object, schema: int) -> str | None:
-    """Why fields of a line are not of this schema; None if they are."""
-    given = fields.get("schema") if isinstance(fields, dict) else None
-    if type(given) is not int or given < 1:
-        return f"has no schema number; allowed: {schema}"
-    if given < schema:
-        return f"has schema {given}, which dpbench of commit {READS_OLDER} reads; allowed: {schema}"
-    return f"has schema {given}, newer than this dpbench knows; allowed: {schema}" if given > schema else None
+    @model_validator(mode="before")
+    @classmethod
+    def _without_id(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        case = fields.get("case")
+        if not isinstance(case, dict):
+            return fields
+        return {**fields, "case": {name: value for name, value in case.items() if name != "id"}}

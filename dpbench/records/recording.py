@@ -12,13 +12,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from dpbench.records.record import READS_OLDER
+from dpbench.records.row import Row, parse_row
 from dpbench.text.files import replace_text
-
-FORMAT = "dpbench.events"
-VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +150,13 @@ class ModelFacts:
     parameter_sizes: tuple[int, ...]
 
 
+class _Head(Row):
+    kind: Literal["recording"] = "recording"
+    devices: int
+    streams: dict[int, int]
+    model: ModelFacts | None = None
+
+
 RecordedEvent = Operator | Copy | Allocate | Free | Wait | HostWait | HostCall | GradientReady | Mark
 ON_THREADS = (Operator, Copy, Wait, HostWait, HostCall)
 _KINDS: dict[str, type[RecordedEvent]] = {
@@ -192,34 +196,25 @@ class Recording:
 
     def write(self, path: Path) -> None:
         """One JSON object a line: a header, then the events. Raise OSError, and leave an old file, if that fails."""
-        head = {"format": FORMAT, "version": VERSION, "devices": self.devices, "streams": self.streams}
-        if self.model is not None:
-            head["model"] = asdict(self.model)
-        lines = [head, *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
+        head = _Head(devices=self.devices, streams=self.streams, model=self.model)
+        lines = [head.to_json(), *({"kind": type(event).__name__, **asdict(event)} for event in self.events)]
         replace_text(path, "".join(json.dumps(line) + "\n" for line in lines))
 
     @classmethod
     def read(cls, path: Path) -> "Recording":
         """Raise ValueError with the line's number for content that `write` does not make."""
         recording = cls(0)
-        lines = path.read_text().splitlines() or [""]
+        lines = path.read_text().splitlines() or ["null"]
         for number, line in enumerate(lines, start=1):
             try:
                 if number == 1:
-                    recording._read_head(json.loads(line or "{}"))
+                    head = parse_row(json.loads(line), _Head)
+                    recording.devices, recording.streams, recording.model = head.devices, head.streams, head.model
                 else:
                     recording.events.append(_event(**json.loads(line)))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
         return recording
-
-    def _read_head(self, head: dict[str, Any]) -> None:
-        if head.get("format") != FORMAT or head.get("version") != VERSION:
-            raise ValueError(f"not a {FORMAT} file of version {VERSION}; commit {READS_OLDER} reads earlier ones")
-        self.devices = head["devices"]
-        self.streams = {int(stream): device for stream, device in head["streams"].items()}
-        if head.get("model") is not None:
-            self.model = ModelFacts(**_with_tuples(head["model"]))
 
 
 def _event(kind: str = "", **values: Any) -> RecordedEvent:
@@ -227,8 +222,7 @@ def _event(kind: str = "", **values: Any) -> RecordedEvent:
         raise ValueError(f"not an event; its kind must be one of {', '.join(_KINDS)}")
     if kind == HostCall.__name__:
         values["name"] = HostCallName(str(values.get("name")))
-    return _KINDS[kind](**_with_tuples(values))
-
-
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return _KINDS[kind](**fields)

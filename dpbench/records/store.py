@@ -14,11 +14,12 @@ from enum import StrEnum
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Generic, Self
 
 from dpbench.errors import WrongInputError
-from dpbench.records.record import Outcome, Record, RecordLineError, parse_line, to_line
-from dpbench.text.files import append_line, open_locked, reason_of, replace_bytes, sync_folder
+from dpbench.records.record import Outcome, Record
+from dpbench.records.row import OtherKindError, Row, RowError, RowT, parse_line, to_line
+from dpbench.text.files import append_line, open_locked, reason_of, refuse_links, replace_bytes, sync_folder
 from dpbench.text.outputs import check_output_folder
 from dpbench.text.outside import open_input
 
@@ -28,18 +29,50 @@ class StoreError(WrongInputError):
 
 
 @dataclass(frozen=True)
-class Contents:
+class Contents(Generic[RowT]):
     """In the order of writing; `warnings` report what was dropped."""
 
-    records: tuple[Record, ...]
+    rows: tuple[RowT, ...]
     warnings: tuple[str, ...] = ()
 
 
-class Store:
-    """`append` and `with` lock the file against other writers until `close`; `read` needs no lock."""
+def read_rows(
+    path: Path, *kinds: type[RowT], leaves_out_bad_lines: bool = False, leaves_out_other_kinds: bool = False
+) -> Contents[RowT]:
+    """Drop a torn end with a warning. Raise StoreError, with the line's number, for any other bad line.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    If it leaves out bad lines, one warning names the first and how many there are.
+    """
+    rows, bad, torn = list[RowT](), list[str](), b""
+    try:
+        with open_input(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    torn = line
+                    break
+                try:
+                    rows.append(parse_line(line, *kinds))
+                except RowError as error:
+                    if leaves_out_other_kinds and isinstance(error, OtherKindError):
+                        continue
+                    bad.append(f"{path}: line {number} {error}")
+                    if not leaves_out_bad_lines:
+                        raise StoreError(bad[0]) from error
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+    left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
+    warnings = [f"{path}: a torn line of {len(torn)} bytes at the end was dropped"] if torn else []
+    return Contents(tuple(rows), (*left_out, *warnings))
+
+
+class Store:
+    """A file of rows. `append` and `with` lock it against other writers until `close`.
+
+    They wait up to `patience_s` for another writer.
+    """
+
+    def __init__(self, path: Path, patience_s: float = 0.0) -> None:
+        self.path, self._patience_s = path, patience_s
         self._fd: int | None = None
 
     def __enter__(self) -> Self:
@@ -49,78 +82,49 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def append(self, record: Record) -> None:
+    def append(self, row: Row) -> None:
         """Write a synced line; if that fails, restore the file and raise StoreError."""
-        line = to_line(record)
-        fd = self._open()
+        line, fd = to_line(row), self._open()
         try:
-            append_line(fd, line, "a record")
+            append_line(fd, line)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
 
-    def replace(self, records: Iterable[Record]) -> None:
+    def replace(self, rows: Iterable[Row]) -> None:
         """Replace the file, and lock the new one; raise StoreError and leave the old one if that fails."""
         self._open()
         try:
-            replace_bytes(self.path, b"".join(map(to_line, records)))
+            replace_bytes(self.path, b"".join(map(to_line, rows)))
             fd = open_locked(self.path)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written anew: {reason_of(error)}") from error
         self.close()
         self._fd = fd
 
-    def read(self, *, leave_out_bad_lines: bool = False) -> Contents:
-        """Drop a torn end with a warning. Raise StoreError, with the line's number, for any other bad line.
-
-        With `leave_out_bad_lines`, one warning names the first and how many there are.
-        """
-        bad: list[str] = []
-        try:
-            with open_input(self.path) as lines:
-                records, torn_bytes = self._parse(lines, bad if leave_out_bad_lines else None)
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be read: {error.strerror}") from error
-        warning = f"{self.path}: a torn record of {torn_bytes} bytes at the end was dropped"
-        left_out = [f"{bad[0]}; {len(bad)} bad {'line was' if len(bad) == 1 else 'lines were'} left out"] if bad else []
-        return Contents(tuple(records), (*left_out, *([warning] if torn_bytes else [])))
-
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def _parse(self, lines: BinaryIO, bad: list[str] | None) -> tuple[list[Record], int]:
-        """Also return the bytes of a torn end. A bad line is added to `bad`, or raises."""
-        records: list[Record] = []
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                return records, len(line)
-            try:
-                records.append(parse_line(line))
-            except RecordLineError as error:
-                text = f"{self.path}: line {number} {error}"
-                if bad is None:
-                    raise StoreError(text) from error
-                bad.append(text)
-        return records, 0
-
     def _open(self) -> int:
         if self._fd is not None:
             return self._fd
         try:
-            self._fd = open_locked(self.path)
+            self._fd = open_locked(self.path, self._patience_s)
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {reason_of(error)}") from error
         return self._fd
 
 
-def holds_elastic_records(path: Path) -> bool:
-    """Whether the first line has a scheme, as an elastic run's alone; raise StoreError."""
+def append_row(path: Path, row: Row, patience_s: float = 0.0) -> None:
+    """Open, append and close; the folder is made if needed. Raise StoreError."""
     try:
-        with open_input(path) as lines:
-            return b'"scheme":' in lines.readline()
+        refuse_links(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+        raise StoreError(f"{path}: cannot be written: {reason_of(error)}") from error
+    with Store(path, patience_s) as store:
+        store.append(row)
 
 
 class Retry(StrEnum):
@@ -136,7 +140,7 @@ def take_failed_out(store: Store, among: Callable[[Record], bool]) -> tuple[Reco
 
     Raise StoreError; then the store still has them all.
     """
-    records = store.read().records
+    records = read_rows(store.path, Record).rows
     failed = tuple(record for record in records if record.outcome is not Outcome.OK and among(record))
     if failed:
         with Store(retried_path(store)) as beside:

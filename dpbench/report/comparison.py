@@ -18,12 +18,12 @@ from dpbench.analysis.ladder import Ladder, Rung, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data, short_devices
+from dpbench.judge.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.records.record import Outcome
 from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.table import Bar, Column, Table, folded
-from dpbench.stats.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.text.outside import by_reason, one_line
 from dpbench.text.quantities import number, time_unit
 

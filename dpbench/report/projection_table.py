@@ -1,16 +1,15 @@
 """Projections of one workload on several machines, as tables and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from dpbench.judge.estimate import Estimate
 from dpbench.projection.choice import MachineProjection, ProjectedRow, words_of
 from dpbench.projection.step_sum import StepSum
 from dpbench.report.table import Column, Table, folded
-from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import time_unit
 
 SCHEMA = 1
@@ -46,10 +45,10 @@ def _table(projected: MachineProjection) -> Table:
         Column(
             f"step time\n{unit}",
             lambda row: row.step_time_s,
-            lambda time: Estimate(time.mid, time.low, time.high).text(unit_s),
+            lambda time: time.text(unit_s),
         ),
         Column("items/s", lambda row: row.sum.batch / row.sum.step_s),
-        Column("% of\nideal", lambda row: f"{100 * row.speed_up.mid / row.sum.devices:.0f}"),
+        Column("% of\nideal", lambda row: f"{100 * row.speed_up.value / row.sum.devices:.0f}"),
         Column("bound by", lambda row: str(row.sum.bound_by)),
         Column("hidden", lambda row: _hidden(row.sum), "{:.0%}".format),
     ]
@@ -80,13 +79,17 @@ def _machine_json(projected: MachineProjection) -> dict[str, Any]:
     }
 
 
+def _interval(estimate: Estimate) -> dict[str, float | None]:
+    return {"low": estimate.low, "mid": estimate.value, "high": estimate.high}
+
+
 def _row_json(row: ProjectedRow) -> dict[str, Any]:
     step = row.sum
     return {
         "variant": str(row.variant),
         "devices": step.devices,
-        "step_time_s": asdict(row.step_time_s),
-        "speed_up": asdict(row.speed_up),
+        "step_time_s": _interval(row.step_time_s),
+        "speed_up": _interval(row.speed_up),
         "bound_by": [{"part": str(step.bound_by), "share": 1.0}],
         "parts_s": {str(part): seconds for part, seconds in step.parts.items()},
         "host_s": step.host_s,

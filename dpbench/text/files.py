@@ -61,12 +61,23 @@ _BLOCK_BYTES = 1 << 16
 _BEGINNING = b'{"schema":'
 
 
-def open_locked(path: Path) -> int:
+def open_locked(path: Path, patience_s: float = 0.0) -> int:
     """Return the descriptor of a file, made if needed; closing it releases the lock.
 
     A link is not followed, so that no file outside the folder is written. Raise OSError, and BlockingIOError if another
-    process has the lock.
+    process has the lock for `patience_s`.
     """
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return _open_locked(path)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+def _open_locked(path: Path) -> int:
     refuse_links(path)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     try:
@@ -87,40 +98,21 @@ def open_locked(path: Path) -> int:
     return fd
 
 
-def append_line(fd: int, line: bytes, what: str) -> None:
+def append_line(fd: int, line: bytes) -> None:
     """Cut off a torn end; write and sync a line with its newline.
 
-    If that fails, keep the complete lines and raise OSError, in which `what` names the line.
+    If that fails, keep the complete lines and raise OSError.
     """
     old_size = _cut_torn_end(fd)
     try:
         written = os.write(fd, line)
         if written < len(line):
-            raise OSError(f"{written} of the {len(line)} bytes of {what} fit")
+            raise OSError(f"{written} of the {len(line)} bytes of a line fit")
         os.fsync(fd)
     except OSError:
         with suppress(OSError):
             os.ftruncate(fd, old_size)
         raise
-
-
-def append_once(path: Path, line: bytes, what: str, patience_s: float = 0.0) -> None:
-    """As `append_line`, with the folder made if needed. Wait up to `patience_s` for another writer; raise OSError."""
-    refuse_links(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    deadline_s = time.monotonic() + patience_s
-    while True:
-        try:
-            fd = open_locked(path)
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.05)
-    try:
-        append_line(fd, line, what)
-    finally:
-        os.close(fd)
 
 
 def reason_of(error: OSError) -> str:

@@ -8,8 +8,8 @@ from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantName
 from dpbench.errors import WrongInputError
+from dpbench.judge.estimate import Estimate, ratio_of_rounds
 from dpbench.records.record import Outcome, Record
-from dpbench.stats.estimate import Estimate, ratio_of_rounds
 from tests.records.making import ENVIRONMENT, case, failed, ok
 
 

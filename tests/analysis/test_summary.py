@@ -1,8 +1,8 @@
 import pytest
 
 from dpbench.analysis.summary import Loss, summarise
+from dpbench.judge.estimate import Estimate, median_of_rounds
 from dpbench.records.record import Outcome
-from dpbench.stats.estimate import Estimate, median_of_rounds
 from tests.records.making import METRICS, case, failed, ok, thin
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from dpbench.analysis.compare_variants import MOST_ROUNDS, compare, rounds_to_decide
-from dpbench.stats.estimate import Estimate
+from dpbench.analysis.compare_variants import compare
 from tests.records.making import case, ok
 
 
@@ -49,12 +48,3 @@ def test_one_round_decides_nothing():
 
 def test_without_times_of_a_scheme_there_is_no_winner():
     assert winner(single=times(1)) is None
-
-
-def test_rounds_to_decide_follow_the_square_root():
-    assert rounds_to_decide(Estimate(1.1, 1 / 1.1, 1.1**3), 5) == 20
-    assert rounds_to_decide(Estimate(1.1, 0.99, 1.12), 5) == 6
-    assert rounds_to_decide(Estimate(1.0, 0.9, 1.1), 5) is None
-    assert rounds_to_decide(Estimate(1.1, None, None), 1) is None
-    assert rounds_to_decide(Estimate(1.001, 0.9, 1.1), 5) is None
-    assert MOST_ROUNDS == 200

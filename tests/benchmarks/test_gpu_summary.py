@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gpu_run import End
 from benchmarks.gpu_steps import Kind, Step
 from benchmarks.gpu_summary import Outcome, Row, code_of, lines_of, row_of, write_summary
-from dpbench.records.record import to_line
+from dpbench.records.row import to_line
 from tests.records.making import case, failed, ok
 
 COUNTS = "=== 2 failed, 3 passed, 1 skipped in 130.25s (0:02:10) ==="

@@ -12,7 +12,8 @@ from dpbench.cases.parameters import DDP_ARGUMENTS, POLICY_PARAMETERS, value_tex
 from dpbench.cases.variants import SCHEMES, VariantId, VariantName, split_list
 from dpbench.cli.list_names import vocabulary_json
 from dpbench.parallel import Policy
-from dpbench.records.record import Record, parse_line, to_line
+from dpbench.records.record import Record
+from dpbench.records.row import parse_line, to_line
 from tests.records.making import ok
 
 
@@ -111,7 +112,7 @@ def test_cases_and_records_keep_their_parameters_in_json():
     assert Case.model_validate_json(written.model_dump_json()) == written
     assert '"tuned[bucket_bytes=1048576,dispatch=threads]"' in written.model_dump_json()
     record = ok(written, 0)
-    read = parse_line(to_line(record))
+    read = parse_line(to_line(record), Record)
     assert read == record
     assert isinstance(read, Record)
     assert read.case.variant.values == {"dispatch": "threads", "bucket_bytes": 1048576}

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dpbench.records.record import SCHEMA, Record
+from dpbench.records.record import Record
+from dpbench.records.row import SCHEMA
 from tests.cli.conftest import ROOT
 from tests.simulated import needs_simulator
 

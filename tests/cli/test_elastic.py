@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.elastic.elastic_record import EventKind, RunScheme, parse_elastic_line
+from dpbench.elastic.elastic_record import ElasticRecord, EventKind, RunScheme
 from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.records.record import Outcome
+from dpbench.records.row import parse_line
 from tests.engine.conftest import marked_processes
 from tests.hostile.attack import attack
 
@@ -53,7 +54,7 @@ def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
 
 def _records_hold_the_stamps(folder: Path) -> None:
     (path,) = (folder / "results" / "runs").glob("elastic-*.jsonl")
-    records = [parse_elastic_line(line) for line in path.read_bytes().splitlines()]
+    records = [parse_line(line, ElasticRecord) for line in path.read_bytes().splitlines()]
     assert [record.scheme for record in records] == list(RunScheme)
     assert [record.outcome for record in records] == [Outcome.OK, Outcome.OK]
     assert all(record.environment for record in records)

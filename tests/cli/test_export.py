@@ -1,6 +1,6 @@
 """`dpbench export`, and `--csv` of a comparison."""
 
-from dpbench.records.record import to_line
+from dpbench.records.row import to_line
 from dpbench.report.rows import Format, RowKind, rows_of, to_bytes
 from tests.report.test_rows import RECORDS
 

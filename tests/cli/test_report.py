@@ -6,9 +6,7 @@ import pytest
 
 from dpbench.cli.options import PageOutput
 from dpbench.cli.page import finish_page_beside
-from dpbench.elastic.elastic_record import to_elastic_line
-from dpbench.gate.history import to_line as to_gate_line
-from dpbench.records.record import to_line
+from dpbench.records.row import to_line
 from dpbench.report.page.inputs import PageInputs
 from tests.cli.repositories import git
 from tests.elastic.making import made_records
@@ -53,7 +51,7 @@ def test_a_page_beside_records_follows_no_link(tmp_path, capsys):
 
 
 def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
-    (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
+    (tmp_path / "e.jsonl").write_bytes(b"".join(map(to_line, made_records())))
     assert dpbench("report", "e.jsonl", records).returncode == 0
     text = (tmp_path / "report.html").read_text()
     assert "kill@7:1 cost 12.5 s." in text
@@ -61,7 +59,7 @@ def test_records_of_elastic_runs_are_read_too(dpbench, records, tmp_path):
 
 
 def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
-    (tmp_path / "gates.txt").write_bytes(b"".join(map(to_gate_line, gate_lines())))
+    (tmp_path / "gates.txt").write_bytes(b"".join(map(to_line, gate_lines())))
     for words, page in ((("gates.txt", records), "report.html"), (("gates.txt", "--history"), "gates.html")):
         done = dpbench("report", *words)
         assert (done.returncode, done.stderr) == (0, "")

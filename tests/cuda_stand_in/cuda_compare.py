@@ -11,12 +11,12 @@ from dpbench.cases.case import Case
 from dpbench.engine.interpret import interpret
 from dpbench.engine.messages import Job
 from dpbench.jobs.round import RoundProcesses
+from dpbench.judge.least_samples import LEAST_ACCELERATOR_S
 from dpbench.measure.fairness import error_against_oracle, tolerance_of
 from dpbench.measure.phases import PHASES, phases_of
 from dpbench.measure.session import open_session
 from dpbench.parallel import graphs
 from dpbench.records.record import Outcome
-from dpbench.stats.least_samples import LEAST_ACCELERATOR_S
 from tests.cuda_stand_in.nvml import BUSY_PERCENT
 from tests.cuda_stand_in.translated import ROOT
 

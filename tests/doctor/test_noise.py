@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpbench.doctor.self_test import noise_of
-from dpbench.stats.estimate import ratio_of_rounds
+from dpbench.judge.estimate import ratio_of_rounds
 
 RNG = np.random.default_rng(7)
 

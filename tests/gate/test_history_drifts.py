@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpbench.errors import GateError
+from dpbench.errors import UnusableMachineError
 from dpbench.gate.history import drifts
 from dpbench.gate.judgement import Drift
-from dpbench.stats.lasting_steps import LEAST_POINTS, MOST_POINTS
+from dpbench.judge.lasting_steps import LEAST_POINTS, MOST_POINTS
 from tests.gate.making_history import series
 
 THRESHOLD = {"wide": 0.03}
@@ -117,7 +117,7 @@ def test_the_unit_of_time_does_not_matter(scale: float) -> None:
 
 def test_without_asv_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "asv.step_detect", None)
-    with pytest.raises(GateError) as caught:
+    with pytest.raises(UnusableMachineError) as caught:
         drifts([series([1.0] * 12)], THRESHOLD)
     assert str(caught.value).endswith(
         "asv, which finds the steps in it, is not installed; install it by: pip install 'torch-dpbench[suites]'"

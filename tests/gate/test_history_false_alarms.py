@@ -4,6 +4,7 @@ import pytest
 
 from dpbench.errors import GateError
 from dpbench.gate.history import SelfTest, false_alarms_of_twins, measured_false_alarms, read_self_tests
+from dpbench.records.row import parse_line
 from tests.gate.making_history import line, times
 from tests.hostile.files import self_test
 from tests.records.making import ENVIRONMENT
@@ -16,7 +17,7 @@ def written(results, environment=ENVIRONMENT):
     content = self_test(environment=environment.model_dump())
     (results / "gate").mkdir(parents=True, exist_ok=True)
     (results / f"gate/self-test-{environment.hostname}.json").write_bytes(content)
-    return SelfTest.model_validate_json(content)
+    return parse_line(content, SelfTest)
 
 
 def cited(results, *history):

@@ -12,23 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.elastic.elastic_record import to_elastic_line
-from dpbench.gate import history
-from dpbench.gate.history import (
-    SCHEMA,
-    History,
-    HistoryFileError,
-    append_history,
-    check_appendable,
-    history_line,
-    history_path,
-    read_history,
-    read_records,
-    to_line,
-)
+from dpbench.gate.history import check_appendable, history_line, history_path, read_history, read_records
 from dpbench.gate.judgement import Verdict
-from dpbench.records.record import to_line as to_record_line
-from dpbench.records.store import Store
+from dpbench.records.row import SCHEMA, to_line
+from dpbench.records.store import Contents, Store, StoreError, append_row
 from dpbench.text.files import open_locked
 from tests.elastic.making import made_records
 from tests.gate.making_history import line, times
@@ -48,21 +35,21 @@ def test_appended_lines_are_read_in_order(tmp_path: Path) -> None:
     path = history_path(tmp_path / "results")
     assert path == tmp_path / "results" / "gate" / "history.jsonl"
     for number, gate_line in enumerate((A, B, C), start=1):
-        append_history(path, gate_line)
-        assert len(read_history(path).lines) == number
-    assert read_history(path) == History((A, B, C))
+        append_row(path, gate_line)
+        assert len(read_history(path).rows) == number
+    assert read_history(path) == Contents((A, B, C))
     assert path.read_bytes() == to_line(A) + to_line(B) + to_line(C)
-    assert json.loads(path.read_text().splitlines()[0])["schema"] == SCHEMA == 1
+    assert json.loads(path.read_text().splitlines()[0])["schema"] == SCHEMA
 
 
 def test_no_file_is_no_history(tmp_path: Path) -> None:
-    assert read_history(tmp_path / "no.jsonl") == History(())
+    assert read_history(tmp_path / "no.jsonl") == Contents(())
 
 
 def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_path: Path) -> None:
     path = file_of(tmp_path, to_line(A) + to_line(B)[:30])
-    assert read_history(path) == History((A,), (f"{path}: a torn line of 30 bytes at the end was dropped",))
-    append_history(path, C)
+    assert read_history(path) == Contents((A,), (f"{path}: a torn line of 30 bytes at the end was dropped",))
+    append_row(path, C)
     assert path.read_bytes() == to_line(A) + to_line(C)
 
 
@@ -70,17 +57,17 @@ def test_a_torn_end_is_dropped_with_a_warning_and_cut_before_the_next_line(tmp_p
     ("bad", "reason"),
     [
         (b"{\n", "is not JSON"),
-        (b"[]\n", "has no schema number; allowed: 1"),
+        (b"[]\n", "has no schema number; allowed: 6"),
         (b'{"schema": true}\n', "has no schema number"),
-        (b'{"schema": 2}\n', "has schema 2, newer than this dpbench knows; allowed: 1"),
-        (b'{"schema": 1}\n', "is no line of a gate: started_at: missing"),
-        (to_line(B).replace(b"0.1", b"-1"), "is no line of a gate: benchmarks.0.base_step_s: Input should be greater"),
+        (b'{"schema": 7}\n', "has schema 7, newer than this dpbench knows; allowed: 6"),
+        (b'{"schema": 6, "kind": "gate"}\n', "is no gate: started_at: missing"),
+        (to_line(B).replace(b"0.1", b"-1"), "is no gate: benchmarks.0.base_step_s: Input should be greater"),
         (to_line(B).replace(b"0.1", b"NaN"), "is no"),
     ],
 )
 def test_a_bad_line_raises_with_file_and_number(tmp_path: Path, bad: bytes, reason: str) -> None:
     path = file_of(tmp_path, to_line(A) + bad + to_line(B))
-    with pytest.raises(HistoryFileError) as caught:
+    with pytest.raises(StoreError) as caught:
         read_history(path)
     assert str(caught.value).startswith(f"{path}: line 2 {reason}")
     assert "\n" not in str(caught.value)
@@ -90,14 +77,14 @@ def test_a_file_of_somebody_else_is_refused_before_the_gate_and_stays(tmp_path: 
     notes, link = file_of(tmp_path, b"milk, eggs, bread; call mother"), tmp_path / "link.jsonl"
     link.symlink_to(notes)
     for path, reason in ((notes, "not written by dpbench"), (link, "a symbolic link")):
-        for refuse in (check_appendable, lambda path: append_history(path, A)):
-            with pytest.raises(HistoryFileError, match=f"^{path}: cannot be written: {reason}; allowed: "):
+        for refuse in (check_appendable, lambda path: append_row(path, A)):
+            with pytest.raises(StoreError, match=f"^{path}: cannot be written: {reason}; allowed: "):
                 refuse(path)
     assert notes.read_bytes() == b"milk, eggs, bread; call mother"
     good = tmp_path / "good.jsonl"
-    append_history(good, A)
+    append_row(good, A)
     check_appendable(good)
-    assert read_history(good) == History((A,))
+    assert read_history(good) == Contents((A,))
 
 
 @contextmanager
@@ -115,8 +102,8 @@ def room_for(size: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_lines_before_whole(tmp_path: Path, spare: int) -> None:
     path = file_of(tmp_path, to_line(A))
     reason = f"{spare} of the {len(to_line(B))} bytes of a line fit" if spare else "File too large"
-    with room_for(len(to_line(A)) + spare), pytest.raises(HistoryFileError) as caught:
-        append_history(path, B)
+    with room_for(len(to_line(A)) + spare), pytest.raises(StoreError) as caught:
+        append_row(path, B)
     assert str(caught.value) == f"{path}: cannot be written: {reason}"
     assert path.read_bytes() == to_line(A)
 
@@ -125,12 +112,12 @@ def test_a_full_disk_leaves_the_lines_before_whole(tmp_path: Path, spare: int) -
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(HistoryFileError, match=f"^{tmp_path / name}: cannot be written: "):
-        append_history(tmp_path / name, A)
+    with pytest.raises(StoreError, match=f"^{tmp_path / name}: cannot be written: "):
+        append_row(tmp_path / name, A)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HistoryFileError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
+    with pytest.raises(StoreError, match=f"^{tmp_path}: cannot be read: Is a directory$"):
         read_history(tmp_path)
 
 
@@ -139,17 +126,17 @@ def test_a_line_is_one_write_and_synced(tmp_path: Path, monkeypatch: pytest.Monk
     write, fsync = os.write, os.fsync
     monkeypatch.setattr(os, "write", lambda fd, data: seen.append(data) or write(fd, data))
     monkeypatch.setattr(os, "fsync", lambda fd: seen.append(os.readlink(f"/proc/self/fd/{fd}")) or fsync(fd))
-    append_history(path, A)
+    append_row(path, A)
     assert seen[-2:] == [to_line(A), str(path)]
 
 
 WRITER = """
 import sys
 from pathlib import Path
-from dpbench.gate.history import append_history
+from dpbench.records.store import append_row
 from tests.gate.making_history import line, times
 for number in range(20):
-    append_history(Path(sys.argv[1]), line("a", sys.argv[2], times("wide", 1, 2)))
+    append_row(Path(sys.argv[1]), line("a", sys.argv[2], times("wide", 1, 2)), 5.0)
 """
 
 
@@ -157,36 +144,30 @@ def test_two_gates_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
     path, root = tmp_path / "history.jsonl", Path(__file__).parents[2]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], cwd=root) for name in ("b", "c")]
     assert [writer.wait() for writer in writers] == [0, 0]
-    heads = [gate_line.head_commit for gate_line in read_history(path).lines]
+    heads = [gate_line.head_commit for gate_line in read_history(path).rows]
     assert (heads.count("b"), heads.count("c")) == (20, 20)
 
 
-def test_a_file_that_another_process_locks_is_awaited_and_then_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_another_process_locks_is_awaited_and_then_raises(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     fd = open_locked(path)
-    monkeypatch.setattr(history, "_PATIENCE_S", 0.0)
-    with pytest.raises(HistoryFileError, match="cannot be written: another process is writing it; allowed: one writer"):
-        append_history(path, A)
-    monkeypatch.setattr(history, "_PATIENCE_S", 60.0)
+    with pytest.raises(StoreError, match="cannot be written: another process is writing it; allowed: one writer"):
+        append_row(path, A)
     closing = threading.Timer(0.2, os.close, [fd])
     closing.start()
-    append_history(path, A)
+    append_row(path, A, 60.0)
     closing.join()
-    assert read_history(path) == History((A,))
+    assert read_history(path) == Contents((A,))
 
 
-def test_records_are_read_from_all_files_but_those_of_gates_elastic_runs_and_pictures(tmp_path: Path) -> None:
+def test_records_are_read_from_all_files_and_rows_of_other_kinds_are_not(tmp_path: Path) -> None:
     records = [ok(case(), number) for number in range(3)]
     for name, record in zip(("runs/one.jsonl", "runs/deep/gate/two.jsonl", "three.jsonl"), records, strict=True):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         with Store(tmp_path / name) as store:
             store.append(record)
-    append_history(history_path(tmp_path), A)
-    (tmp_path / "runs/elastic.jsonl").write_bytes(b"".join(map(to_elastic_line, made_records())))
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures/records.jsonl").write_bytes(to_record_line(ok(case(), 9)))
+    append_row(history_path(tmp_path), A)
+    (tmp_path / "runs/elastic.jsonl").write_bytes(b"".join(map(to_line, made_records())))
     read, notes = read_records(tmp_path)
     assert sorted(record.round for record in read) == [0, 1, 2]
     assert notes == ()
@@ -201,8 +182,8 @@ def test_a_file_without_records_is_a_note_and_the_others_are_read(tmp_path: Path
     read, notes = read_records(tmp_path)
     assert len(read) == 1
     assert notes == (
-        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 5; the history goes without it",
-        f"{tmp_path}/run.jsonl: a torn record of 4 bytes at the end was dropped",
+        f"{tmp_path}/history.jsonl: line 1 has no schema number; allowed: 6; the history goes without it",
+        f"{tmp_path}/run.jsonl: a torn line of 4 bytes at the end was dropped",
     )
     assert read_records(tmp_path / "absent") == ((), ())
 

@@ -10,11 +10,13 @@ import pytest
 
 from dpbench.gate import time_sides as times_module
 from dpbench.gate.benchmarks import Benchmarks
-from dpbench.gate.judgement import TimeRatio, Verdict
+from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import BorrowedBenchmark, Settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.time_sides import Times, budget_that_decides, measure_times, time_sides
-from dpbench.gate.time_verdict import Analysis, risks_for, rounds_to_decide, twin_alarms
+from dpbench.gate.time_verdict import rounds_to_decide, twin_alarms
+from dpbench.judge.estimate import Estimate
+from dpbench.judge.repeated import Analysis, risks_for
 from tests.gate.making_rounds import ScriptedTake, benchmark, noisy, ratio
 from tests.records.making import ENVIRONMENT
 from tests.report.gate.making_gate import time, unmeasured
@@ -169,7 +171,7 @@ def test_times_of_two_groups_are_one():
 
 def test_fewer_rounds_are_needed_where_the_ratio_is_far_from_the_tolerated_growth():
     def needed(value, half, rounds=10):
-        time_ratio = TimeRatio(value=value, low=value / half, high=value * half)
+        time_ratio = Estimate(value=value, low=value / half, high=value * half)
         return rounds_to_decide(time("a", "undecided", ratio=time_ratio, threshold=0.03, rounds=rounds))
 
     assert needed(1.0, 1.05) == 37  # beyond 10: (1.3 x 4.88 % / 2.96 %)^2 x 10 are 47

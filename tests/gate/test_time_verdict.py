@@ -12,8 +12,8 @@ from scipy import stats
 from dpbench.gate.judgement import Verdict
 from dpbench.gate.settings import Cores
 from dpbench.gate.time_sides import measure_times
-from dpbench.gate.time_verdict import (
-    ALARM_SHARES,
+from dpbench.gate.time_verdict import ALARM_SHARES, judge, twin_alarms
+from dpbench.judge.repeated import (
     FIRST_ANALYSIS,
     MISS_RATE,
     Analysis,
@@ -21,9 +21,7 @@ from dpbench.gate.time_verdict import (
     alpha_spent_at,
     analysis_rounds,
     estimate,
-    judge,
     risks_for,
-    twin_alarms,
 )
 from tests.gate.making_rounds import STEP_S, ScriptedTake, benchmark, noisy, ratio, rounds_of, rounds_with
 

@@ -7,13 +7,14 @@ import pytest
 from dpbench.cases.names import Mode
 from dpbench.engine.messages import CountJobs, CountRecords
 from dpbench.gate import prepare, sides, time_sides, words
-from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, TimeRatio, Verdict
+from dpbench.gate.judgement import Accepted, Blame, Cause, CounterChange, Drift, TimeJudgement, Verdict
 from dpbench.gate.prepare import GateRequest
 from dpbench.gate.run import run_gate
 from dpbench.gate.settings import Benchmark, Settings, Tolerances
 from dpbench.gate.time_sides import Times
 from dpbench.gate.verdict import apply_accepted, judged_counters, overall_verdict, timed_by, with_set_ups
 from dpbench.gate.words import headline
+from dpbench.judge.estimate import Estimate
 from dpbench.records.count_record import CountRecord, Counts, Phase, PhaseCounts
 from dpbench.records.record import Outcome
 from tests.cli.repositories import git
@@ -25,7 +26,7 @@ from tests.report.gate.making_gate import counter, drift, judged, time, unmeasur
 ENTRY = Accepted(benchmark="*", revision="0123456789", reason="it had to be", expires=date(2027, 1, 1))
 
 
-DOUBLE = TimeRatio(value=1.98, low=1.9, high=2.1)
+DOUBLE = Estimate(value=1.98, low=1.9, high=2.1)
 
 
 def test_no_findings_pass():
@@ -207,7 +208,7 @@ def calls(base=1000, head=1001, benchmark="counts mlp/tiny cpu*4", **fields):
 
 
 def timed(name, high, verdict="pass"):
-    return time(name, verdict, ratio=TimeRatio(value=high - 0.01, low=high - 0.02, high=high))
+    return time(name, verdict, ratio=Estimate(value=high - 0.01, low=high - 0.02, high=high))
 
 
 def noted(changes, times):

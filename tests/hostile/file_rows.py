@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from re import escape
 
-from dpbench.records.record import SCHEMA
+from dpbench.records.row import SCHEMA
 from tests.hostile.attack import Row
 from tests.hostile.files import counts_file, gate_files, record_line, self_test
 
@@ -306,10 +306,9 @@ def self_tests() -> Iterator[Row]:
         "deep": DEEP,
         "a list": b"[]",
         "an empty table": b"{}",
-        "no conditions": self_test(tested=[]),
-        "no rounds": self_test(spreads=[]),
-        "negative counts": self_test(drawn={"slower": -5}),
-        "huge counts": self_test(drawn={"slower": 10**30, "passed": 1}),
+        "another kind": self_test(kind="gate"),
+        "negative counts": self_test(slower=-5),
+        "huge counts": self_test(slower=10**30),
         "a date with ESC": self_test(began="\x1b[31m20250101"),
     }.items():
         yield Row("self-test", name, gate, r"self-test-x\.json", {**gate_files(), file: content})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from dpbench.gate.history import EQUAL
+from dpbench.records.row import SCHEMA
 from tests.cli.repositories import git
 from tests.records.making import ENVIRONMENT, case, ok
 
@@ -42,29 +42,16 @@ def counts_file(schema: object = 1, **change: object) -> bytes:
     return encoded(fields | change)
 
 
-def self_test(
-    *, tested: object = None, spreads: list[object] | None = None, drawn: object = None, **change: object
-) -> bytes:
+def self_test(**change: object) -> bytes:
     """Return the result of a self-test, written by no gate."""
-    spread = {"benchmark": "b", "rounds": 2, "ratio": 1.0, "spread": 0.1, "twin_spread": 0.1}
-    conditions = [
-        {
-            "condition": condition,
-            "spreads": [spread] if spreads is None else spreads,
-            "drawn": drawn or {"slower": 1, "undecided": 2, "passed": 3},
-            "whole": {},
-            "found": 0,
-            "median_s": None,
-            "longest_s": None,
-        }
-        for condition in (EQUAL, "5 % slower")
-    ]
     fields = {
-        "tested": conditions if tested is None else tested,
-        "alarm_rate": 0.005,
-        "budget_s": 1.0,
+        "schema": SCHEMA,
+        "kind": "self-test",
+        "rounds": 2,
+        "slower": 1,
+        "not_slower": 5,
+        "tested": [],
         "began": "2025-01-01T00:00:00+00:00",
-        "ended": "2025-01-01T00:00:00+00:00",
         "environment": ENVIRONMENT.model_dump(),
     }
     return encoded(fields | change)

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dpbench.elastic.elastic_record import to_elastic_line
-from dpbench.gate.history import to_line as to_gate_line
-from dpbench.records.record import to_line
+from dpbench.records.row import to_line
 from tests.elastic.making import made_records
 from tests.hostile.attack import Files
 from tests.hostile.files import gate_files, record_line
@@ -30,8 +28,8 @@ FILES: dict[str, tuple[tuple[str, ...], str, list[bytes]]] = {
     "records": (REPORT, "r.jsonl", list(map(to_line, lane_records(rounds=2)))),
     "records of GPUs": (REPORT, "r.jsonl", list(map(to_line, gpu_records(rounds=2)))),
     "records of commits": (HISTORY, "r.jsonl", list(map(to_line, commit_records()))),
-    "elastic records": (REPORT, "r.jsonl", list(map(to_elastic_line, made_records()))),
-    "gates": (HISTORY, "r.jsonl", list(map(to_gate_line, gate_lines()))),
+    "elastic records": (REPORT, "r.jsonl", list(map(to_line, made_records()))),
+    "gates": (HISTORY, "r.jsonl", list(map(to_line, gate_lines()))),
     "projections": (("report", "r.json"), "r.json", [json.dumps({"projections": [PROJECTION]}).encode()]),
     "a record to export": (EXPORT, "r.jsonl", [record_line({})]),
     "a record for the gate": (GATE, "results/r.jsonl", [record_line({})]),

@@ -44,7 +44,7 @@ FIELDS = {
     "record": "run round started_at outcome reason samples_s schema case.workload environment.commit "
     "environment.python environment.torch metrics.stopped_by case.devices x",
     "counts": "format schema torch python cases x",
-    "self-test": "tested alarm_rate budget_s began ended environment x",
+    "self-test": "schema kind rounds slower not_slower began environment",
 }
 Attack = tuple[tuple[str, ...], Files]
 

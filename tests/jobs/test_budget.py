@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cases.case import Case
-from dpbench.jobs.budget import LEAST_ROUNDS, RoundCost, cost_of_round, guessed_cost, plan_rounds, sentence
-from dpbench.stats.least_samples import LEAST_S
+from dpbench.cases.plan import RoundCost, guessed_cost
+from dpbench.jobs.budget import LEAST_ROUNDS, cost_of_round, plan_rounds, sentence
+from dpbench.judge.least_samples import LEAST_S
 from tests.engine.test_interpret import JOB
 from tests.fakes import ok_record
 

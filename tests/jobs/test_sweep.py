@@ -7,9 +7,9 @@ from dpbench.cases.case import Case
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.jobs.sweep import Progress, _lost_warning, run, run_sweep
+from dpbench.judge.least_samples import LEAST_S, MOST_S
 from dpbench.records.record import Outcome
 from dpbench.records.store import Store
-from dpbench.stats.least_samples import LEAST_S, MOST_S
 from tests.fakes import FakeRunner, ScriptedClock, ended, ok_record
 from tests.records.making import case, thin
 

@@ -23,7 +23,7 @@ def rows(fitted=SURE, *, knows_one=False, **sums):
 def test_a_row_has_the_interval_that_published_steps_give():
     (row,) = rows(UNSURE, ddp=made())
     assert (row.step_time_s.low, row.step_time_s.high) == pytest.approx((0.1 / 1.3, 0.13))
-    assert (row.speed_up.low, row.speed_up.mid, row.speed_up.high) == pytest.approx((4 / 1.2, 4, 4.8))
+    assert (row.speed_up.low, row.speed_up.value, row.speed_up.high) == pytest.approx((4 / 1.2, 4, 4.8))
     (known,) = rows(UNSURE, knows_one=True, ddp=made())
     assert known.step_time_s.high == pytest.approx(0.12)
     assert rows(single=made(devices=1))[0].speed_up.high == 1  # the error of one device's speed cancels

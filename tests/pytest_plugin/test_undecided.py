@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dpbench.analysis.threshold import growth_over
+from dpbench.judge.estimate import Estimate
 from dpbench.records.baseline import Figures
-from dpbench.stats.estimate import Estimate
 from tests.pytest_plugin.suite import SUITE
 
 pytest_plugins = ["pytester"]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dpbench.cases.case import Case
 from dpbench.cases.names import parse_devices
 from dpbench.cases.variants import VariantId
+from dpbench.judge.least_samples import are_enough, least_seconds
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record
-from dpbench.stats.least_samples import are_enough, least_seconds
 
 ENVIRONMENT = Environment(
     hostname="here", os="Linux", python="3.11.9", torch="2.13.0", cpu_model="a CPU", cores=2, dpbench="0.1.0"

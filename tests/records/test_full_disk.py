@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records.record import to_line
-from dpbench.records.store import Contents, Store
+from dpbench.records.record import Record
+from dpbench.records.row import to_line
+from dpbench.records.store import Contents, read_rows
 from dpbench.text.files import replace_text
 from tests.records.making import case, ok
 
@@ -76,10 +77,10 @@ def test_appending_to_a_full_disk_says_so_and_keeps_every_record_before(tmp_path
     assert done.returncode == 0, done.stderr
     number, _, error = done.stdout.strip().partition(" ")
     assert error.startswith(f"{folder}/run.jsonl: cannot be written: ")
-    assert "No space left on device" in error or "bytes of a record fit" in error
+    assert "No space left on device" in error or "bytes of a line fit" in error
     kept = tuple(ok(case(), i) for i in range(int(number)))
     assert len(kept) > 5
-    assert Store(tmp_path / "seen.jsonl").read() == Contents(kept)
+    assert read_rows(tmp_path / "seen.jsonl", Record) == Contents(kept)
     assert (tmp_path / "seen.jsonl").read_bytes() == b"".join(map(to_line, kept))
 
 

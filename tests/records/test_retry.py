@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records.record import Record, to_line
-from dpbench.records.store import Contents, Store, StoreError, retried_path, take_failed_out
+from dpbench.records.record import Record
+from dpbench.records.row import to_line
+from dpbench.records.store import Contents, Store, StoreError, read_rows, retried_path, take_failed_out
 from tests.records.making import case, failed, ok
 
 GOOD, MORE = ok(case("tuned"), 0), ok(case("naive"), 1)
@@ -24,9 +25,9 @@ def store_of(folder: Path, *records: Record) -> Store:
 def test_failed_records_leave_the_file_and_are_kept_beside_it(tmp_path: Path) -> None:
     with store_of(tmp_path, GOOD, CRASHED, MORE, TIMED_OUT) as store:
         assert take_failed_out(store, all_records) == (CRASHED, TIMED_OUT)
-        assert store.read() == Contents((GOOD, MORE))
+        assert read_rows(store.path, Record) == Contents((GOOD, MORE))
         store.append(ok(CRASHED.case, CRASHED.round))
-    keys = [record.key for record in Store(store.path).read().records]
+    keys = [record.key for record in read_rows(store.path, Record).rows]
     assert len(keys) == len(set(keys)) == 3
     assert retried_path(store).read_bytes() == to_line(CRASHED) + to_line(TIMED_OUT)
 
@@ -36,13 +37,13 @@ def test_a_second_retry_adds_to_what_was_kept(tmp_path: Path) -> None:
         take_failed_out(store, all_records)
         store.append(CRASHED)
         take_failed_out(store, all_records)
-    assert Store(retried_path(store)).read() == Contents((CRASHED, CRASHED))
+    assert read_rows(retried_path(store), Record) == Contents((CRASHED, CRASHED))
 
 
 def test_records_not_asked_for_stay(tmp_path: Path) -> None:
     with store_of(tmp_path, CRASHED, TIMED_OUT) as store:
         assert take_failed_out(store, lambda record: record.key == TIMED_OUT.key) == (TIMED_OUT,)
-        assert store.read() == Contents((CRASHED,))
+        assert read_rows(store.path, Record) == Contents((CRASHED,))
 
 
 def test_without_failures_nothing_is_written(tmp_path: Path) -> None:
@@ -58,4 +59,4 @@ def test_what_cannot_be_kept_does_not_leave(tmp_path: Path) -> None:
         retried_path(store).mkdir()
         with pytest.raises(StoreError, match="retried"):
             take_failed_out(store, all_records)
-        assert store.read() == Contents((GOOD, CRASHED))
+        assert read_rows(store.path, Record) == Contents((GOOD, CRASHED))

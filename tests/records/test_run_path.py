@@ -4,14 +4,15 @@ from pathlib import Path
 import pytest
 
 from dpbench.records import store
-from dpbench.records.store import Contents, Store, StoreError, new_run_path
+from dpbench.records.record import Record
+from dpbench.records.store import Contents, StoreError, new_run_path, read_rows
 
 
 def test_names_tell_command_and_time_and_folders_are_made(tmp_path: Path) -> None:
     path = new_run_path(tmp_path / "a" / "b", "compare")
     assert path.parent == tmp_path / "a" / "b"
     assert re.fullmatch(r"compare-\d{8}T\d{6}Z(-\d+)?\.jsonl", path.name)
-    assert Store(path).read() == Contents(())
+    assert read_rows(path, Record) == Contents(())
 
 
 def test_no_name_is_given_twice_even_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records.record import SCHEMA, to_line
-from dpbench.records.store import Contents, Store, StoreError
+from dpbench.records.record import Record
+from dpbench.records.row import SCHEMA, to_line
+from dpbench.records.store import Contents, Store, StoreError, read_rows
 from tests.records.making import case, ok
 
 A, B, C = (ok(case(), number) for number in range(3))
@@ -32,7 +33,7 @@ def test_what_is_appended_is_read_in_order_also_by_another_store(tmp_path: Path)
     path = tmp_path / "run.jsonl"
     appended(path, A, B)
     appended(path, C)
-    assert Store(path).read() == Contents((A, B, C))
+    assert read_rows(path, Record) == Contents((A, B, C))
     assert path.read_bytes() == to_line(A) + to_line(B) + to_line(C)
 
 
@@ -40,7 +41,7 @@ def test_each_record_is_on_disk_when_append_returns(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.jsonl")
     for number, record in enumerate((A, B, C), start=1):
         store.append(record)
-        assert len(Store(store.path).read().records) == number
+        assert len(read_rows(store.path, Record).rows) == number
     store.close()
 
 
@@ -51,10 +52,10 @@ def test_a_file_torn_anywhere_in_its_last_line_keeps_the_others_and_says_so(
     whole, last = to_line(A) + to_line(B), to_line(C)
     for kept_bytes in range(1, len(last)):
         path = file_of(tmp_path, whole + last[:kept_bytes])
-        warning = f"{path}: a torn record of {kept_bytes} bytes at the end was dropped"
-        assert Store(path).read() == Contents((A, B), (warning,))
+        warning = f"{path}: a torn line of {kept_bytes} bytes at the end was dropped"
+        assert read_rows(path, Record) == Contents((A, B), (warning,))
         with Store(path) as store:
-            assert store.read() == Contents((A, B), (warning,))
+            assert read_rows(store.path, Record) == Contents((A, B), (warning,))
             store.append(C)
         assert path.read_bytes() == whole + last
 
@@ -80,7 +81,7 @@ def test_a_torn_end_stays_if_a_line_before_it_is_bad(tmp_path: Path) -> None:
     content = to_line(A) + b"{\n" + to_line(B)[:30]
     path = file_of(tmp_path, content)
     with Store(path) as store, pytest.raises(StoreError, match="line 2 is not JSON"):
-        store.read()
+        read_rows(store.path, Record)
     assert path.read_bytes() == content
 
 
@@ -102,7 +103,7 @@ def test_replacing_leaves_other_files_in_the_folder_alone(tmp_path: Path) -> Non
 
 
 def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
-    assert Store(file_of(tmp_path, b"")).read() == Contents(())
+    assert read_rows(file_of(tmp_path, b""), Record) == Contents(())
 
 
 @pytest.mark.parametrize(
@@ -120,13 +121,13 @@ def test_a_bad_line_that_is_no_torn_end_is_an_error_with_file_and_number(
     for after in (b"", to_line(B)):
         path = file_of(tmp_path, to_line(A) + bad + after)
         with pytest.raises(StoreError, match=f"{path}: {message}"):
-            Store(path).read()
+            read_rows(path, Record)
 
 
 def test_reading_an_absent_file_is_an_error_and_makes_none(tmp_path: Path) -> None:
     path = tmp_path / "absent.jsonl"
     with pytest.raises(StoreError, match=f"{path}: cannot be read: No such file"):
-        Store(path).read()
+        read_rows(path, Record)
     assert not path.exists()
 
 
@@ -159,8 +160,8 @@ def test_a_full_disk_leaves_the_old_records_whole(tmp_path: Path, spare: int) ->
             store.append(B)
         assert path.read_bytes() == before
         store.append(C)
-    assert Store(path).read() == Contents((A, C))
-    reason = f"{spare} of the {len(to_line(B))} bytes of a record fit" if spare else "File too large"
+    assert read_rows(path, Record) == Contents((A, C))
+    reason = f"{spare} of the {len(to_line(B))} bytes of a line fit" if spare else "File too large"
     assert str(caught.value) == f"{path}: cannot be written: {reason}"
 
 
@@ -176,7 +177,7 @@ def test_a_record_that_cannot_be_synced_is_not_kept(tmp_path: Path, monkeypatch:
             patch.setattr(os, "fsync", failing)
             with pytest.raises(StoreError, match="cannot be written: Input/output error"):
                 store.append(B)
-    assert Store(path).read() == Contents((A,))
+    assert read_rows(path, Record) == Contents((A,))
 
 
 def test_every_record_and_the_name_of_the_file_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,11 +219,11 @@ def test_a_second_writer_is_refused_until_the_first_is_done_and_readers_never_ar
         store.append(A)
         second = subprocess.run(command, capture_output=True, text=True, check=True)
         assert second.stdout.strip() == f"{path}: cannot be written: another process is writing it; allowed: one writer"
-        assert Store(path).read() == Contents((A,))
+        assert read_rows(path, Record) == Contents((A,))
         with pytest.raises(StoreError, match="another process"):
             Store(path).append(B)
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
-    assert Store(path).read() == Contents((A,))
+    assert read_rows(path, Record) == Contents((A,))
 
 
 def test_a_replaced_file_has_the_new_records_alone_and_takes_more(tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_a_replaced_file_has_the_new_records_alone_and_takes_more(tmp_path: Path
         for record in (A, B):
             store.append(record)
         store.replace([B])
-        assert store.read() == Contents((B,))
+        assert read_rows(store.path, Record) == Contents((B,))
         store.append(C)
     assert path.read_bytes() == to_line(B) + to_line(C)
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
@@ -253,7 +254,7 @@ def test_a_replaced_file_keeps_other_writers_out_also_who_opened_it_before(
     monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
     with pytest.raises(StoreError, match="another process"):
         other.append(B)
-    assert Store(path).read() == Contents((A,))
+    assert read_rows(path, Record) == Contents((A,))
     other.append(B)
     with pytest.raises(StoreError, match="another process"):
         Store(path).append(C)
@@ -265,7 +266,7 @@ def test_a_full_disk_leaves_the_old_file_where_a_new_one_was_wanted(tmp_path: Pa
     path = file_of(tmp_path, to_line(A) + to_line(B))
     with Store(path) as store, room_for(len(to_line(A)) + spare), pytest.raises(StoreError, match="anew"):
         store.replace([A, B])
-    assert Store(path).read() == Contents((A, B))
+    assert read_rows(path, Record) == Contents((A, B))
     assert [file.name for file in tmp_path.iterdir()] == ["run.jsonl"]
 
 

@@ -36,8 +36,8 @@ def test_a_file_reads_back_as_it_was_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", ":1: not a dpbench.events file of version 4"),
-        ('{"format": "dpbench.events", "version": 99}\n', ":1: not a dpbench.events file of version 4"),
+        ("", ":1: has no schema number"),
+        ('{"schema": 99, "kind": "recording"}\n', ":1: has schema 99, newer than this dpbench knows; allowed: 6"),
         ("not json\n", ":1: "),
         ('HEAD\n{"kind": "Kernel", "id": 1}\n', ":2: not an event; its kind must be one of Operator, Copy, "),
         ('HEAD\n{"kind": "Mark", "id": 1}\n', ":2: .*name"),
@@ -45,7 +45,7 @@ def test_a_file_reads_back_as_it_was_written(tmp_path):
     ],
 )
 def test_an_invalid_file_is_refused_with_its_line(tmp_path, text, message):
-    head = '{"format": "dpbench.events", "version": 4, "devices": 1, "streams": {}}'
+    head = '{"schema": 6, "kind": "recording", "devices": 1, "streams": {}}'
     path = tmp_path / "events.jsonl"
     path.write_text(text.replace("HEAD", head))
     with pytest.raises(ValueError, match=message):

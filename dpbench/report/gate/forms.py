@@ -15,8 +15,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from dpbench.errors import ExitCode
-from dpbench.gate.judgement import Judgement, TimeJudgement, Verdict
+from dpbench.gate.judgement import Judgement, TimeJudgement
 from dpbench.gate.words import acceptance, headline
+from dpbench.judge.decision import Verdict
 from dpbench.report.gate.changed_counters import counter_groups
 from dpbench.report.gate.verdict_tables import (
     acceptances,

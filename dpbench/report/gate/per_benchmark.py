@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 from xml.etree import ElementTree as ET
 
-from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement, Verdict
+from dpbench.gate.judgement import Accepted, CounterChange, Drift, Judgement, State, TimeJudgement
 from dpbench.gate.words import acceptance, count, direction, headline
+from dpbench.judge.decision import Verdict
 from dpbench.report.gate.changed_counters import cause_lines, counter_groups, worst_first
 from dpbench.report.gate.verdict_tables import (
     circumstances,

@@ -10,10 +10,10 @@ from dpbench.gate.judgement import (
     Judgement,
     Revision,
     TimeJudgement,
-    TimeRatio,
-    Verdict,
 )
 from dpbench.gate.words import QUANTITIES, count, direction, growth
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate
 from dpbench.report.gate.changed_counters import worst_first
 from dpbench.report.table import NONE, Column, Table
 from dpbench.text.outside import one_line
@@ -148,9 +148,10 @@ def growth_between(before: float, after: float) -> str:
     return growth(after / before) if before else NONE
 
 
-def interval(ratio: TimeRatio) -> str:
+def interval(ratio: Estimate) -> str:
     """``1.052 [1.041, 1.063]``."""
-    return f"{ratio.value:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]"
+    low, high = ratio.ends
+    return f"{ratio.value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def counted(judgement: Judgement) -> str:

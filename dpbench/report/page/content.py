@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dpbench.analysis.answer import headline, winners_in_words
 from dpbench.cases.variants import VariantId
-from dpbench.gate.history import machine_of
 from dpbench.records.record import Environment
 from dpbench.report.page.charts import device_charts as devices
 from dpbench.report.page.charts import time_charts as times
@@ -93,7 +92,7 @@ def _notes(machines: Sequence[MachineResults]) -> Iterator[str]:
 
 
 def _part(number: int, machine: MachineResults, past: Mapping[Environment, History]) -> MachinePart:
-    history = machine.environment and past.get(machine_of(machine.environment))
+    history = machine.environment and past.get(machine.environment.machine())
     first = history and history_section(number, history, machine)
     sections = [first] if first else []
     for name, title, makers in _SECTIONS:

@@ -3,7 +3,6 @@
 What cannot be read is left out and named. Only a file that cannot be read at all is an error.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +10,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from dpbench.cases.plan import Skip
-from dpbench.elastic.elastic_record import ElasticRecord, read_elastic
+from dpbench.elastic.elastic_record import ElasticRecord
 from dpbench.errors import WrongInputError
-from dpbench.gate.history import HistoryLine, read_history
+from dpbench.gate.history import HistoryLine
+from dpbench.judge.estimate import Estimate
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Record
-from dpbench.records.store import Store, StoreError, holds_elastic_records
-from dpbench.stats.estimate import Estimate
-from dpbench.text.outside import one_line, open_input, quoted, read_json
+from dpbench.records.row import Row
+from dpbench.records.store import read_rows
+from dpbench.text.outside import one_line, quoted, read_json
 from dpbench.text.validated import Items, Positive, Real, what_is_wrong
 
 
@@ -96,27 +96,23 @@ def read_inputs(paths: Sequence[Path]) -> PageInputs:
 
     Raise StoreError or WrongInputError for a file that cannot be read.
     """
-    records: list[Record] = []
     projections: list[ProjectedMachine] = []
-    elastic: list[ElasticRecord] = []
-    gates: list[HistoryLine] = []
+    rows: list[Row] = []
     left_out: list[str] = []
     for path in dict.fromkeys(paths):
         if path.suffix == ".json":
             projections += _read_projections(path)
-        elif holds_elastic_records(path):
-            runs, warnings = read_elastic(path)
-            elastic += runs
-            left_out += warnings
-        elif _holds_gates(path):
-            history = read_history(path, leave_out_bad_lines=True)
-            gates += history.lines
-            left_out += history.warnings
         else:
-            contents = Store(path).read(leave_out_bad_lines=True)
-            records += contents.records
+            contents = read_rows(path, Record, ElasticRecord, HistoryLine, leaves_out_bad_lines=True)
+            rows += contents.rows
             left_out += contents.warnings
-    return PageInputs(records=records, projections=projections, elastic=elastic, gates=gates, left_out=left_out)
+    return PageInputs(
+        records=[row for row in rows if isinstance(row, Record)],
+        projections=projections,
+        elastic=[row for row in rows if isinstance(row, ElasticRecord)],
+        gates=[row for row in rows if isinstance(row, HistoryLine)],
+        left_out=left_out,
+    )
 
 
 def parse_projections(content: object) -> tuple[ProjectedMachine, ...]:
@@ -136,17 +132,3 @@ def _read_projections(path: Path) -> tuple[ProjectedMachine, ...]:
         raise WrongInputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise WrongInputError(one_line(f"{path}: {error}")) from error
-
-
-# Fields that each line of the history has, or each record. In a JSON string their quotes would be escaped.
-_MARK = re.compile(rb'"(base_commit|samples_s)"\s*:')
-
-
-def _holds_gates(path: Path) -> bool:
-    """Whether the first whole line is one of a gate. Raise StoreError."""
-    try:
-        with open_input(path) as lines:
-            marks = filter(None, map(_MARK.search, lines))
-            return next((mark[1] == b"base_commit" for mark in marks), False)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error

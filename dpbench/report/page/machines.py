@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpbench.analysis.answer import circumstances, place
-from dpbench.analysis.compare_variants import Comparison, Comparisons, compare, differences
+from dpbench.analysis.compare_variants import Comparison, Comparisons, compare
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantId
 from dpbench.records.count_record import CountRecord
-from dpbench.records.record import Environment, Record
+from dpbench.records.record import Environment, Record, differences
 from dpbench.report.page.drawing import Spec, coloured, drawn, row_step, variant_colours
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.text.outside import shortened

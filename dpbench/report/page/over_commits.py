@@ -8,20 +8,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
+from math import log
 
 from dpbench.analysis.answer import place
-from dpbench.analysis.compare_variants import differences
 from dpbench.analysis.summary import Summary, summarise_cases
 from dpbench.cases.case import Case
 from dpbench.errors import WrongInputError
-from dpbench.gate.history import HistoryLine, machine_of
-from dpbench.gate.judgement import Verdict
-from dpbench.records.record import Environment, Record
+from dpbench.gate.history import HistoryLine
+from dpbench.judge.decision import Verdict
+from dpbench.judge.estimate import Estimate
+from dpbench.records.record import Environment, Record, differences
 from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MachineResults, machine_names
 from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
-from dpbench.stats.estimate import Estimate
 from dpbench.text.outside import one_line, quoted
 from dpbench.text.quantities import number, plural
 from dpbench.text.validated import day_of
@@ -116,7 +116,7 @@ def histories(
     groups: dict[Environment, dict[Environment, Sequence[Record]]] = {}
     for results in machines:
         if results.environment is not None:
-            groups.setdefault(machine_of(results.environment), {})[results.environment] = results.records
+            groups.setdefault(results.environment.machine(), {})[results.environment] = results.records
     made = {}
     for machine, own in groups.items():
         dates = commit_dates if all(version.commit in commit_dates for version in own) else {}
@@ -139,7 +139,7 @@ def newest(machines: Sequence[MachineResults], past: Mapping[Environment, Histor
         results
         for results in machines
         if results.environment is None
-        or last.get(machine_of(results.environment)) in (None, version_name(results.environment))
+        or last.get(results.environment.machine()) in (None, version_name(results.environment))
     ]
 
 
@@ -149,7 +149,7 @@ def history_section(number: int, history: History, results: MachineResults) -> S
     before, after = history.times[names[0]], history.times[names[-1]]
     both = [(before[case], after[case]) for case in before if case in after]
     effects = [_Effect(old, new, new.ratio_to(old)) for old, new in both]
-    effects.sort(key=lambda effect: (not effect.ratio.verdict, -max(effect.ratio.value, 1 / effect.ratio.value)))
+    effects.sort(key=lambda effect: (effect.ratio.verdict == "undecided", -abs(log(effect.ratio.value))))
     variants = {case.variant for times in history.times.values() for case in times}
     colours = variant_colours(sorted(variants, key=lambda variant: variant.order))
     lines = panel_over_time(_lines(history, results), names, colours, {}, history.what)
@@ -217,7 +217,7 @@ def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
             "variant": str(effect.before.case.variant),
             "setting": place(effect.before.case),
             "shown": effect.ratio.text(),
-            "verdict": effect.ratio.verdict or "not decided",
+            "verdict": "not decided" if effect.ratio.verdict == "undecided" else str(effect.ratio.verdict),
             "before": number(effect.before.time_s / MS),
             "after": number(effect.after.time_s / MS),
             "rounds": f"{effect.before.rounds_ok}, {effect.after.rounds_ok}",
@@ -265,7 +265,7 @@ def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInpu
     if first == last:
         raise WrongInputError(f"--commits: {quoted(before)} and {quoted(after)} are one commit; allowed: two")
     machines = [
-        {machine_of(record.environment) for record in clean[name] if record.environment} for name in (first, last)
+        {record.environment.machine() for record in clean[name] if record.environment} for name in (first, last)
     ]
     if not machines[0] & machines[1]:
         unlike = ", ".join(differences([*machines[0], *machines[1]]))
@@ -299,7 +299,7 @@ def gate_sections(page_inputs: PageInputs) -> tuple[list[Section], list[str]]:
     """A section for each machine with gates, and notes on what has no room. A line that is twice counts once."""
     machines: dict[Environment, list[HistoryLine]] = {}
     for line in sorted(dict.fromkeys(page_inputs.gates), key=lambda line: seconds_of(line.started_at)):
-        machines.setdefault(machine_of(line.environment), []).append(line)
+        machines.setdefault(line.environment.machine(), []).append(line)
     names = machine_names(list(machines))
     named = list(zip(names, machines.values(), strict=True))[:_MOST_MACHINES]
     sections = [_section(number, name, lines) for number, (name, lines) in enumerate(named)]

@@ -17,8 +17,8 @@ from random import Random
 
 import pytest
 
-from dpbench.records.record import Outcome
-from dpbench.records.store import Store
+from dpbench.records.record import Outcome, Record
+from dpbench.records.store import read_rows
 from tests.sampling import sampled
 from tests.two_machines import Machine, Rank, wait_until_empty
 
@@ -86,7 +86,7 @@ def soak_run(seed: int, machines: Machines, folder: Path, longest_s: float) -> R
         again = [machine.torchrun(["-m", "dpbench", "sweep", "soak.toml"], folder, output) for machine in machines]
         second = tuple(agent.wait(_LONGEST_S) for agent in again)
         left += _left(machines)
-    lines, records = _lines(path), Store(path).read().records
+    lines, records = _lines(path), read_rows(path, Record).rows
     keys = Counter(record.key for record in records)
     return Run(
         seed=seed,

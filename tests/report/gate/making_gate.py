@@ -10,9 +10,9 @@ from dpbench.gate.judgement import (
     Judgement,
     Revision,
     TimeJudgement,
-    TimeRatio,
     Verdict,
 )
+from dpbench.judge.estimate import Estimate
 from tests.records.making import ENVIRONMENT
 
 HOSTILE = (
@@ -29,8 +29,8 @@ FALSE_ALARMS = FalseAlarms(
 )
 
 
-def ratio(value: float, half: float = 0.01) -> TimeRatio:
-    return TimeRatio(value=value, low=value - half, high=value + half)
+def ratio(value: float, half: float = 0.01) -> Estimate:
+    return Estimate(value=value, low=value - half, high=value + half)
 
 
 def time(benchmark: str = STEP, verdict: str = "pass", **fields: object) -> TimeJudgement:
@@ -43,7 +43,7 @@ def time(benchmark: str = STEP, verdict: str = "pass", **fields: object) -> Time
         "base_step_s": 0.010,
         "head_step_s": 0.0101,
         "ratio": ratio(1.01),
-        "twin": TimeRatio(value=1.001, low=0.997, high=1.005),
+        "twin": Estimate(value=1.001, low=0.997, high=1.005),
         "detectable": 0.011,
     }
     return TimeJudgement.model_validate({**defaults, "benchmark": benchmark, "verdict": Verdict(verdict), **fields})
@@ -87,7 +87,7 @@ SLOWER = judged(
         counter(5, 4, counter="copies sim:0->sim:1", is_worse=False),
         counter(None, 7, counter="new kernels", is_worse=None),
     ),
-    times=(time(), time(LANES, "slower", head_step_s=0.01052, ratio=TimeRatio(value=1.052, low=1.041, high=1.063))),
+    times=(time(), time(LANES, "slower", head_step_s=0.01052, ratio=Estimate(value=1.052, low=1.041, high=1.063))),
     drifts=(drift(),),
     false_alarms=FALSE_ALARMS,
     notes=("the working tree is dirty; the commit is judged",),

@@ -9,9 +9,9 @@ from random import Random
 from dpbench.cases.case import Case
 from dpbench.cases.names import are_shared, parse_devices
 from dpbench.cases.variants import VariantId
+from dpbench.judge.least_samples import least_seconds, seconds_of_least
 from dpbench.records.readings import TELEMETRY, DeviceTelemetry, Reading
 from dpbench.records.record import Environment, Metrics, Outcome, Record
-from dpbench.stats.least_samples import least_seconds, seconds_of_least
 
 GPUS = Environment(
     hostname="gpu-host",

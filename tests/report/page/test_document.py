@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from dpbench.errors import WrongInputError
-from dpbench.records.record import to_line
+from dpbench.records.row import to_line
 from dpbench.records.store import StoreError
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import PagePathError, html, write_page
@@ -104,7 +104,7 @@ def test_cases_with_too_few_samples_are_named_and_marked():
 
 def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     lines = [to_line(record) for record in lane_records(rounds=2)]
-    newer = lines[0].replace(b'"schema":5', b'"schema":99')
+    newer = lines[0].replace(b'"schema":6', b'"schema":99')
     path = tmp_path / "records.jsonl"
     path.write_bytes(b"".join([*lines, b"{torn\n", newer, lines[1][:40]]))
     inputs = read_inputs([path])
@@ -112,7 +112,7 @@ def test_a_corrupted_line_and_a_newer_schema_are_left_out_and_named(tmp_path):
     text = html(page_of(inputs))
     assert f"{path}: line {len(lines) + 1} is not JSON" in text
     assert "2 bad lines were left out" in text
-    assert "a torn record of 40 bytes at the end was dropped" in text
+    assert "a torn line of 40 bytes at the end was dropped" in text
 
 
 def test_a_missing_file_is_one_line(tmp_path):

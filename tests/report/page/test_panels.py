@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from dpbench.judge.estimate import Estimate
 from dpbench.report.page.charts.device_charts import STEP_TIMES_ALONG, link_matrix, phases
 from dpbench.report.page.charts.time_charts import (
     efficiency,
@@ -19,7 +20,6 @@ from dpbench.report.page.drawing import drawn, shaped
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
 from dpbench.report.page.plain_tables import raw_table
-from dpbench.stats.estimate import Estimate
 from tests.report.page.making_page import failed_record, gpu_records, lane_records
 from tests.report.page.test_pages import counted
 

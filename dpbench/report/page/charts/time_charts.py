@@ -11,6 +11,7 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import are_shared
 from dpbench.cases.parameters import value_text
 from dpbench.cases.variants import VariantId, VariantName
+from dpbench.judge.estimate import Estimate
 from dpbench.report.page.drawing import (
     BAD,
     GOOD,
@@ -27,7 +28,6 @@ from dpbench.report.page.drawing import (
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
 from dpbench.report.page.machines import MachineResults, apart
 from dpbench.report.page.parts import Columns, DataRow, Panel
-from dpbench.stats.estimate import Estimate
 from dpbench.text.quantities import number
 
 _MS = 1e-3
@@ -122,7 +122,8 @@ def ratio_fields(ratios: Sequence[Estimate]) -> list[DataRow]:
     return fields
 
 
-_VERDICTS = {"slower": ("slower than tuned", BAD), "": ("not decided", MUTED), "faster": ("faster than tuned", GOOD)}
+_NOT_DECIDED = ("not decided", MUTED)
+_VERDICTS = {"slower": ("slower than tuned", BAD), "undecided": _NOT_DECIDED, "faster": ("faster than tuned", GOOD)}
 
 
 def ablation(machine: MachineResults) -> Panel | None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpbench.stats.estimate import (
+from dpbench.judge.decision import MOST_ROUNDS
+from dpbench.judge.estimate import (
     Estimate,
     median_of_rounds,
     ratio_of_estimates,
@@ -160,15 +161,17 @@ def test_an_interval_has_the_unit_and_the_decimals_of_its_value() -> None:
 
 @pytest.mark.parametrize(
     ("ends", "verdict"),
-    [((1.01, 1.5), "slower"), ((0.5, 0.99), "faster"), ((0.9, 1.5), ""), ((1.0, 1.5), ""), ((None, None), "")],
+    [
+        ((1.01, 1.5), "slower"),
+        ((0.5, 0.99), "faster"),
+        ((0.9, 1.5), "undecided"),
+        ((1.0, 1.5), "undecided"),
+        ((None, None), "undecided"),
+    ],
 )
 def test_a_ratio_is_decided_if_its_interval_lacks_one(ends: tuple[float | None, float | None], verdict: str) -> None:
     ratio = Estimate(1.2, *ends)
-    assert (ratio.verdict, ratio.is_above_one, ratio.is_below_one) == (
-        verdict,
-        verdict == "slower",
-        verdict == "faster",
-    )
+    assert ratio.verdict == verdict
     assert ratio.ends == ((1.2, 1.2) if ends == (None, None) else ends)
 
 
@@ -190,3 +193,12 @@ def test_the_table_is_at_most_three_percent_too_large(degrees: float, quantile: 
 def test_the_standard_error_is_that_of_the_mean() -> None:
     values = [1.0, 2.0, 4.0, 9.0]
     assert standard_error(values) == pytest.approx(stats.sem(values))
+
+
+def test_rounds_to_decide_follow_the_square_root() -> None:
+    assert Estimate(1.1, 1 / 1.1, 1.1**3).rounds_to_decide(5) == 20
+    assert Estimate(1.1, 0.99, 1.12).rounds_to_decide(5) == 6
+    assert Estimate(1.0, 0.9, 1.1).rounds_to_decide(5) is None
+    assert Estimate(1.1, None, None).rounds_to_decide(1) is None
+    assert Estimate(1.001, 0.9, 1.1).rounds_to_decide(5) is None
+    assert MOST_ROUNDS == 200

@@ -25,7 +25,7 @@ from math import log, pi, sqrt
 
 import numpy as np
 
-from dpbench.errors import GateError
+from dpbench.errors import UnusableMachineError
 
 LEAST_POINTS = 6
 MOST_POINTS = 300
@@ -41,7 +41,7 @@ _MEDIAN_DEVIATION = 0.6745
 def lasting_steps(times_s: Sequence[float], threshold: float) -> list[tuple[int, float, float]]:
     """The first point of each lasting step up by more than the threshold, and the levels before and after it.
 
-    The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no step. Raise GateError without asv.
+    The newest `MOST_POINTS` count; fewer than `LEAST_POINTS` have no step. Raise UnusableMachineError without asv.
     """
     left_out = max(0, len(times_s) - MOST_POINTS)
     newest_s = list(times_s[left_out:])
@@ -54,7 +54,7 @@ def _jumps(times_s: list[float], threshold: float) -> list[tuple[int, float, flo
     try:
         from asv.step_detect import detect_regressions, solve_potts  # type: ignore[import-untyped]
     except ImportError as error:
-        raise GateError(
+        raise UnusableMachineError(
             "history: asv, which finds the steps in it, is not installed; "
             "install it by: pip install 'torch-dpbench[suites]'"
         ) from error

@@ -19,13 +19,14 @@ is narrower only if both cases share a drift.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log, sqrt
+from math import ceil, exp, hypot, log, sqrt
 from statistics import median
 from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbench.judge.decision import MOST_ROUNDS, Verdict, decide
 from dpbench.text.quantities import decimals
 
 # Two-sided 95 % quantiles.
@@ -70,17 +71,25 @@ class Estimate:
         return self.value if self.low is None else self.low, self.value if self.high is None else self.high
 
     @property
-    def is_above_one(self) -> bool:
-        return self.low is not None and self.low > 1
+    def verdict(self) -> Verdict:
+        """SLOWER, FASTER, or UNDECIDED if a ratio's interval contains 1 or is missing."""
+        return Verdict.UNDECIDED if self.low is None else decide(self.value, self.ends, same=1.0, limit=1.0)
 
-    @property
-    def is_below_one(self) -> bool:
-        return self.high is not None and self.high < 1
+    def rounds_to_decide(
+        self, rounds: int, limit: float = 1.0, for_pass: float = 1.0, for_slower: float = 1.0
+    ) -> int | None:
+        """About how many rounds, more than these, decide a ratio of `rounds`; None if over `MOST_ROUNDS`, or unknown.
 
-    @property
-    def verdict(self) -> str:
-        """``slower``, ``faster``, or nothing if the interval contains 1."""
-        return "slower" if self.is_above_one else "faster" if self.is_below_one else ""
+        The interval must lie below the limit or above 1, and its length falls with the square root of the rounds.
+        `for_pass` and `for_slower` say how much longer than this one the interval of such a decision is.
+        """
+        distances = log_distances(self)
+        if distances is None:
+            return None
+        growth, tolerated = log(self.value), log(limit)
+        room, longer = (tolerated - growth, for_pass) if growth < tolerated else (growth, for_slower)
+        needed = ceil(rounds * (longer * sum(distances) / 2 / max(room, 1e-9)) ** 2)
+        return max(needed, rounds + 1) if needed <= MOST_ROUNDS else None
 
     def text(self, unit: float = 1.0) -> str:
         """Such as ``1.23 [1.20, 1.31]``; only the value without an interval."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from dpbench.stats.intervals import Z95, Z99, clopper_pearson, interval_of_autocorrelated_median, interval_of_median
+from dpbench.judge.intervals import Z95, Z99, clopper_pearson, interval_of_autocorrelated_median, interval_of_median
 
 
 def test_an_interval_is_of_order_statistics():

@@ -1,1 +1,0 @@
-"""The formulas of dpbench: Student's t, order statistics, shares, lasting steps."""
