@@ -103,7 +103,7 @@ def _second_call(plan: Plan) -> Iterator[Step]:
     variants = "tuned" if plan.kind == "cpu" else f"tuned,{GRAPHS}"
     shown = ("--variants", variants, "--devices", "+".join(plan.lanes(0, 0)))
     yield _module("trace", 40, "dpbench", "trace", "mlp/small", *shown, "--output", str(plan.out / "trace"))
-    yield _module("machine", 25, "dpbench", "doctor", "--machine-file", str(plan.out / MACHINE_FILE))
+    yield _module("machine", 25, "benchmarks.machine_file", str(plan.out / MACHINE_FILE))
 
 
 def _others(plan: Plan) -> Iterator[Step]:

@@ -127,6 +127,12 @@ def borrowed(workload: str) -> tuple[str, str] | None:
     return (suite, name) if suite in SUITES and name else None
 
 
+def uses_file(workload: str) -> str | None:
+    """The file of ``uses FILE``, which a gate counts beside steps, or None."""
+    kind, _, file = workload.partition(" ")
+    return file if kind == "uses" and file else None
+
+
 def parse_workload(text: str) -> str:
     """Check the form, and return the factory for a registered name; raise ValueError."""
     if text in registered("workloads"):

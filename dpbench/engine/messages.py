@@ -59,7 +59,6 @@ class CountJob(Frozen):
     - `numbers`: without them, devices compute shapes only; a case that fails so is counted again with numbers.
     - `thorough`: also work on host tensors, and on CPU lanes the executed lines of Python and work with threads.
     - `more_steps`: taken on CPU lanes for what they keep, collect and call.
-    - `uses`: also the wrapper's start and other uses, and choices of the default dispatch.
     - `way`: what the default dispatch chooses before the count.
     - `routes`: also the order of copies and the turns of lanes on simulated devices.
     - `details`: also the lines of code that cause the counters. `changed` are the lines that a commit changed, by the
@@ -73,7 +72,6 @@ class CountJob(Frozen):
     gradients: bool = False
     thorough: bool = False
     more_steps: int = Field(default=0, ge=0)
-    uses: bool = False
     way: str = ""
     routes: bool = False
     details: bool = False

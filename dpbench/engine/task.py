@@ -10,7 +10,6 @@
     TRACER          TraceJob        TraceRecord     jobs/trace_child.py              profile one step of a case
     CHOOSER         AutoRequest     AutoChoices     jobs/ways_child.py               the wrapper's choice on a machine
     EXAMINE         Frozen          Findings        doctor/child/examine.py          look at this machine's devices
-    MEASURE         MeasureRequest  Measured        doctor/child/measure_machine.py  five numbers of them
 
 A round is no task: its process stays, and forks for each case (`jobs/round.py`).
 """

@@ -31,7 +31,7 @@ from dpbench.errors import GateError
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import Benchmark, BorrowedBenchmark, Selection, is_value
 from dpbench.gate.sides import Sides
-from dpbench.gate.tier0_cases import counted_cases
+from dpbench.gate.tier0_cases import own_jobs, wrapper_jobs
 from dpbench.jobs.count import LIMIT_S, count_all
 from dpbench.records.record import Outcome
 from dpbench.text.outside import read_input
@@ -121,9 +121,10 @@ def _check_new(benchmarks: Sequence[Benchmark], sides: Sides) -> None:
 
     Raise GateError if head's step fails. A case that cannot be counted on simulated devices must count on CPU lanes.
     """
-    cases = counted_cases(benchmarks, of_the_wrapper=has_wrapper(sides.head) and not has_wrapper(sides.base))
+    is_new = has_wrapper(sides.head) and not has_wrapper(sides.base)
+    jobs = {**(wrapper_jobs() if is_new else {}), **own_jobs(benchmarks)}
     try:
-        records = count_all(tuple(cases.values()), folder=sides.head, launch=sides.launch)
+        records = count_all(tuple(job.case for job in jobs.values()), folder=sides.head, launch=sides.launch)
     except ChildError as error:
         raise GateError(f"head: {' '.join(str(error).split())}") from error
     counted = {record.case.workload for record in records if record.outcome is Outcome.OK}

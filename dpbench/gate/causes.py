@@ -63,9 +63,8 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
 
 def _detailed(job: CountJob, counters: Sequence[str]) -> CountJob:
     """Without what no worse counter needs."""
-    has_uses, has_steps = (any(name.startswith(what) for name in counters) for what in ("uses.", "more_steps."))
-    steps = job.more_steps if has_steps else 0
-    return job.model_copy(update={"details": True, "routes": False, "uses": has_uses, "more_steps": steps})
+    steps = job.more_steps if any(name.startswith("more_steps.") for name in counters) else 0
+    return job.model_copy(update={"details": True, "routes": False, "more_steps": steps})
 
 
 def blames_of(

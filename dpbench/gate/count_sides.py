@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dpbench.analysis.communication import Communication, communication
 from dpbench.cases.case import Case
-from dpbench.cases.names import borrowed
+from dpbench.cases.names import borrowed, uses_file
 from dpbench.engine.interpret import ChildError
 from dpbench.engine.launch import Launcher
 from dpbench.engine.messages import CountJob
@@ -26,12 +26,12 @@ from dpbench.engine.wrapper_of import has_wrapper
 from dpbench.errors import GateError
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.causes import blames_of, find_blames
-from dpbench.gate.counters import GROWTH, GROWTH_SLACK, SLOWER_CHOICES, is_notable, is_worse, kind_of
+from dpbench.gate.counters import GROWTH, GROWTH_SLACK, is_notable, is_worse, kind_of
 from dpbench.gate.judgement import Blame, CounterChange
 from dpbench.gate.prepare import Prepared, Progress
 from dpbench.gate.settings import BorrowedBenchmark, ScriptBenchmark, limit_s
 from dpbench.gate.sides import Sides
-from dpbench.gate.tier0_cases import Doubling, choice_case, counted_cases, doublings, growth_cases, job_of, plain_cases
+from dpbench.gate.tier0_cases import Doubling, Tier0, own_jobs, tier0_of, wrapper_jobs
 from dpbench.jobs.count import LIMIT_S, count_scripts, run_jobs
 from dpbench.measure.borrowed.lent import PEAK_UNIT
 from dpbench.records.count_record import ABSENT, CountRecord, diff
@@ -39,7 +39,6 @@ from dpbench.records.record import Outcome
 from dpbench.records.script_record import ScriptJob, ScriptRecord
 from dpbench.text.outside import by_reason
 
-_CONFIRMATIONS = 2
 _LEAST_PEAK_BYTES = 1 << 20
 """The tolerated change of peak memory: free memory that a fork inherits differs by some 100 KB."""
 
@@ -83,10 +82,13 @@ def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progre
     both, scripts = benchmarks.both, prepared.settings.scripts
     has_steps = any(not isinstance(benchmark, BorrowedBenchmark) for benchmark in both)
     is_borrowed_alone = not has_steps and (both or scripts or benchmarks.lost)
-    cases = counted_cases(both, of_the_wrapper=has_wrapper(sides.base) and not is_borrowed_alone)
+    is_new = has_wrapper(sides.head) and not has_wrapper(sides.base)
+    of_the_wrapper = wrapper_jobs() if has_wrapper(sides.base) and not is_borrowed_alone else {}
+    root = prepared.repository.root
+    tier0 = tier0_of(prepared.settings, root, of_the_wrapper, own_jobs(both), has_wrapper=not is_new)
     thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in both}
-    counters = compare_counters(cases, sides, thresholds, max(map(limit_s, both), default=LIMIT_S))
-    if cases and not counters.cases and counters.gap is None and 1 not in prepared.tiers:
+    counters = compare_counters(tier0, sides, thresholds, max(map(limit_s, both), default=LIMIT_S))
+    if tier0.jobs and not counters.cases and counters.gap is None and 1 not in prepared.tiers:
         why = f"--tiers: 0 counted nothing: {counters.notes[0]}"
         raise GateError(f"{why}; allowed: a benchmark that can be counted, or 1")
     if scripts:
@@ -94,25 +96,22 @@ def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progre
     return compare_scripts(scripts, sides, counters)
 
 
-def compare_counters(
-    cases: Mapping[str, Case], sides: Sides, thresholds: Mapping[str, float], limit_s: float = LIMIT_S
-) -> Counters:
-    """Borrowed benchmarks are counted again if they differ, head first.
+def compare_counters(tier0: Tier0, sides: Sides, thresholds: Mapping[str, float], limit_s: float = LIMIT_S) -> Counters:
+    """Borrowed benchmarks and uses are counted again if they differ, head first.
 
     `thresholds` are of the values that they track, by case. `limit_s` is the time for each count. Raise GateError if
     one of them cannot be counted.
     """
-    olds, news = count_folders(cases, (sides.base, sides.head), sides.launch, limit_s)
+    jobs, cases = tier0.jobs, {name: job.case for name, job in tier0.jobs.items()}
+    olds, news = count_folders(jobs, (sides.base, sides.head), sides.launch, limit_s)
     uncounted = _uncounted(olds, news, sides)
-    changed = compare_records(olds, news)
-    lent = {name: case for name, case in cases.items() if borrowed(case.workload)}
+    changed = compare_records(olds, news, tier0)
+    lent = {name: jobs[name] for name, case in cases.items() if borrowed(case.workload) or uses_file(case.workload)}
     differ = {name: lent[name] for name in sorted({change.benchmark for change in changed} & lent.keys())}
     news_again, olds_again = count_folders(differ, (sides.head, sides.base), sides.launch, limit_s)
-    again = compare_records(olds_again, news_again)
+    again = compare_records(olds_again, news_again, tier0)
     kept, noise, gaps = settled([change for change in changed if change.benchmark in lent], again, thresholds)
     changed = [*(change for change in changed if change.benchmark not in lent), *kept]
-    if any(map(_is_slower_choice, changed)) and not _chooses_slower(cases, sides):
-        changed = [change for change in changed if not _is_slower_choice(change)]
     gap = gap_of(list(cases.values()), list(uncounted.values()))
     unexplained = [
         (name, record) for name, record in uncounted.items() if gap is None or not _is_simulated(record.case)
@@ -124,21 +123,21 @@ def compare_counters(
         uncounted=len(uncounted),
         gap="; ".join(filter(None, [gap, *gaps])) or None,
         by_name=cases,
-        blames=find_blames(changed, _jobs_by_benchmark(cases), sides),
+        blames=find_blames(changed, tier0.jobs_by_benchmark(), sides),
     )
 
 
 def count_folders(
-    cases: Mapping[str, Case], folders: Sequence[Path], launch: Launcher, limit_s: float = LIMIT_S
+    jobs: Mapping[str, CountJob], folders: Sequence[Path], launch: Launcher, limit_s: float = LIMIT_S
 ) -> list[Records]:
-    """For each commit the records of these cases, all counted by one child. Raise GateError."""
-    jobs = [job_of(case).model_copy(update={"folder": str(folder)}) for folder in folders for case in cases.values()]
+    """For each commit the records of these jobs, all counted by one child. Raise GateError."""
+    placed = [job.model_copy(update={"folder": str(folder)}) for folder in folders for job in jobs.values()]
     try:
-        records = run_jobs(jobs, launch=launch, timeout_s=limit_s) if jobs else ()
+        records = run_jobs(placed, launch=launch, timeout_s=limit_s) if jobs else ()
     except ChildError as error:
         raise GateError(" ".join(str(error).split())) from error
-    count = len(cases)
-    return [dict(zip(cases, records[i * count : (i + 1) * count], strict=True)) for i in range(len(folders))]
+    count = len(jobs)
+    return [dict(zip(jobs, records[i * count : (i + 1) * count], strict=True)) for i in range(len(folders))]
 
 
 def _uncounted(olds: Records, news: Records, sides: Sides) -> Records:
@@ -173,17 +172,16 @@ def _is_simulated(case: Case) -> bool:
     return case.devices[0].startswith("sim:")
 
 
-def compare_records(olds: Records, news: Records) -> list[CounterChange]:
+def compare_records(olds: Records, news: Records, tier0: Tier0) -> list[CounterChange]:
     """The counters that differ, case by case, and those that grow faster. Pure.
 
     Records that are not OK are left out. Cases that serve growth alone are compared by their growth.
     """
-    growing = {case for case in growth_cases() if case not in plain_cases()}
     changed = list[CounterChange]()
     for name, old in olds.items():
-        if old.outcome is news[name].outcome is Outcome.OK and old.case not in growing:
+        if old.outcome is news[name].outcome is Outcome.OK and name not in tier0.grown:
             changed += changes(name, old, news[name])
-    return [*changed, *growth_changes(list(olds.values()), list(news.values()))]
+    return [*changed, *growth_changes(olds, news, tier0.doublings)]
 
 
 def changes(name: str, old: CountRecord, new: CountRecord) -> list[CounterChange]:
@@ -214,11 +212,11 @@ def _absent_uses(counters: Mapping[str, int]) -> set[str]:
     return {name.removesuffix(ABSENT) for name, value in counters.items() if value and name.endswith(f".{ABSENT}")}
 
 
-def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> list[CounterChange]:
+def growth_changes(olds: Records, news: Records, doublings: Sequence[Doubling]) -> list[CounterChange]:
     """Each counter to which a doubling adds more in `news` than in `olds`, by over `GROWTH_SLACK`."""
-    base, head = _by_case(olds), _by_case(news)
+    base, head = _counted(olds), _counted(news)
     changed = list[CounterChange]()
-    for doubling in doublings():
+    for doubling in doublings:
         small, large = doubling.small, doubling.large
         if not {small, large} <= base.keys() & head.keys():
             continue
@@ -227,31 +225,19 @@ def growth_changes(olds: Sequence[CountRecord], news: Sequence[CountRecord]) -> 
             if kind_of(counter).grows and new > max(old, 0) * (1 + GROWTH_SLACK):
                 growth = f"{counter}{GROWTH}"
                 changed.append(
-                    CounterChange(benchmark=_growth_name(doubling), counter=growth, base=old, head=new, is_worse=True)
+                    CounterChange(benchmark=doubling.name, counter=growth, base=old, head=new, is_worse=True)
                 )
     return changed
 
 
-def _by_case(records: Sequence[CountRecord]) -> dict[Case, Mapping[str, int]]:
-    ok = (record for record in records if record.outcome is Outcome.OK)
-    return {record.case: record.counts.by_name() for record in ok if record.counts is not None}
-
-
-def _growth_name(doubling: Doubling) -> str:
-    return f"growth with {doubling.name}"
-
-
-def _jobs_by_benchmark(cases: Mapping[str, Case]) -> dict[str, CountJob]:
-    """A growth has the job of its larger case."""
-    growths = {_growth_name(doubling): doubling.large for doubling in doublings()}
-    counted = {name: case for name, case in growths.items() if case in cases.values()}
-    return {name: job_of(case) for name, case in {**cases, **counted}.items()}
+def _counted(records: Records) -> dict[str, Mapping[str, int]]:
+    return {name: record.counts.by_name() for name, record in records.items() if record.counts is not None}
 
 
 def settled(
     first: Sequence[CounterChange], second: Sequence[CounterChange], thresholds: Mapping[str, float]
 ) -> tuple[list[CounterChange], list[str], list[str]]:
-    """The changes that two counts of borrowed benchmarks share, notes on the others, and why none can be told.
+    """The changes that two counts of a case share, notes on the others, and why none can be told.
 
     A counter must be the same again. A value must grow both times, or shrink both times, by more than its threshold.
     That of base must be the same up to the threshold. Pure.
@@ -273,25 +259,6 @@ def settled(
             elif min(abs(more), abs(more_again)) > tolerated and (more > 0) == (more_again > 0):
                 kept.append(change)
     return kept, notes, gaps
-
-
-def _is_slower_choice(change: CounterChange) -> bool:
-    return change.counter == SLOWER_CHOICES and change.is_worse is True
-
-
-def _chooses_slower(cases: Mapping[str, Case], sides: Sides) -> bool:
-    """Whether each further count of head has more slower choices than any of base.
-
-    They rest on sleeps, which a busy machine makes longer.
-    """
-    chosen = {name: case for name, case in cases.items() if case == choice_case()}
-    records = count_folders(chosen, [sides.base, sides.head] * _CONFIRMATIONS, sides.launch)
-    choices = list(map(_slower_choices, records))
-    return min(choices[1::2]) > max(choices[::2])
-
-
-def _slower_choices(records: Records) -> int:
-    return sum(record.counts.by_name().get(SLOWER_CHOICES, 0) for record in records.values() if record.counts)
 
 
 def compare_scripts(scripts: Sequence[ScriptBenchmark], sides: Sides, counters: Counters) -> Counters:

@@ -18,7 +18,6 @@ GROWTH = ".growth"
 """The end of the name of a growth: what a counter grows by if the model or the number of lanes doubles."""
 GROWTH_SLACK = 0.05
 """The share by which a growth may be larger than base's."""
-SLOWER_CHOICES = "auto.slower_choices"
 _REDUCED = "dependencies.reduced_bytes"
 
 
@@ -46,7 +45,7 @@ class CounterKind:
 
 
 _HOST = "(python_calls|host_operators)"
-_ONCE = r"uses\.(start|copied|pickled)"
+_ONCE = r"uses\.once_\w+"
 KINDS = (
     CounterKind(r"\w+\.python_calls", tolerance="host"),
     # A line costs nothing by itself: a loop has more, other code for the same work has fewer.
@@ -65,7 +64,7 @@ KINDS = (
     CounterKind(rf"{_ONCE}\..*", slack=(0.05, 0), grows=False),
     CounterKind(rf"uses\.\w+\.{_HOST}", tolerance="host", grows=False),
     CounterKind(r"uses\.\w+\.python_lines", slack=(0.05, 500), tolerance="host", grows=False),
-    CounterKind(r"(uses|more_steps|auto)\..*", grows=False),
+    CounterKind(r"(uses|more_steps)\..*", grows=False),
     # Of borrowed benchmarks, and of scripts. What is sent before the first forward is sent once.
     CounterKind(r"value \(bytes\)", is_memory=True),
     CounterKind(r"setup\..*", Worse.UNKNOWN),

@@ -13,12 +13,12 @@ from contextlib import suppress
 from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.names import Dtype, Mode, format_devices, short_devices
 from dpbench.cases.project_file import PROJECT_FILE, find_project_table, read_project_table
 from dpbench.cases.spec import Lanes, Whole, Workload
 from dpbench.cases.variants import VariantId, VariantName
@@ -40,6 +40,8 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%", re.ASCII)
 _SHARE = 'a share such as 0.03, or text such as "3%"; above 0, at most 10 (1000 %)'
 _RATE = 'a share such as 0.005, or text such as "0.5%"; above 0, at most 0.2 (20 %)'
 _TOLERANCE = 'a share such as 0.01, or text such as "1%"; 0 for none, at most 0.5'
+_COUNTED = "text such as cpu*4 or sim*4"
+USUAL_BATCH = 16
 _BUDGET = f"text such as 90s or 5m, {MOST}"
 
 
@@ -163,6 +165,71 @@ class ScriptBenchmark(Frozen):
         return " ".join([self.script, *self.args])
 
 
+def _counted_lanes(lanes: tuple[str, ...]) -> tuple[str, ...]:
+    if not all(device.startswith(("cpu", "sim:")) for device in lanes):
+        raise ValueError(f"{format_devices(lanes)!r} cannot be counted")
+    return lanes
+
+
+CountedLanes = Annotated[Lanes, AfterValidator(_counted_lanes)]
+
+
+class CountedStep(Frozen):
+    """A table [[counted]]: a step that tier 0 counts and no tier times.
+
+    - `more_steps` are taken on CPU lanes for what they keep, and what few of them do.
+    - `auto` is what the default dispatch chooses before the count.
+    - Without `numbers`, simulated devices compute shapes alone. With `routes`, the order of their copies counts.
+    - A `doubled_` key names a second step with twice the parameters or lanes: the growth between both is compared.
+    """
+
+    workload: Workload = Field(description="family/size or package.module:factory")
+    devices: CountedLanes = Field(description=_COUNTED)
+    batch: Annotated[Whole, Field(ge=1, lt=2**31)] = Field(
+        USUAL_BATCH, description="a whole number from 1 to 2**31 - 1"
+    )
+    mode: Mode = Field(Mode.TRAIN, description=f"one of {one_of(Mode)}", examples=list(Mode))
+    variant: VariantId = Field(
+        VariantId(VariantName.TUNED), description=f"one of {one_of(VariantName)}", examples=list(VariantName)
+    )
+    more_steps: Annotated[Whole, Field(ge=0, le=1000)] = Field(0, description="a whole number from 0 to 1000")
+    auto: Literal["sequence", "threads"] = Field("sequence", description="sequence or threads")
+    numbers: bool = Field(True, description="true or false")
+    routes: bool = Field(False, description="true or false")
+    doubled_workload: Workload | None = Field(None, description="family/size or package.module:factory")
+    doubled_devices: CountedLanes | None = Field(None, description=_COUNTED)
+
+    def case(self) -> Case:
+        step = {"workload": self.workload, "devices": self.devices, "batch": self.batch, "mode": self.mode}
+        return Case(variant=self.variant, threads=1, **step)
+
+    def doubled(self) -> "CountedStep | None":
+        if self.doubled_workload is None and self.doubled_devices is None:
+            return None
+        large = {"workload": self.doubled_workload or self.workload, "devices": self.doubled_devices or self.devices}
+        return self.model_copy(update={**large, "doubled_workload": None, "doubled_devices": None})
+
+
+class Uses(Frozen):
+    """A table [[uses]]: a file of functions that are counted; measure/counted/uses.py says which.
+
+    The file is that of the working tree, as the settings are: one instrument for base and head.
+    """
+
+    file: Annotated[str, BeforeValidator(_script)] = Field(
+        description="text: the path of a file in the repository that ends with .py"
+    )
+    devices: CountedLanes = Field(("cpu", "cpu"), description=_COUNTED)
+
+    def case(self, root: Path) -> Case:
+        workload, variant = f"uses {root / self.file}", VariantId(VariantName.SINGLE)
+        return Case(variant=variant, workload=workload, batch=1, devices=self.devices, threads=1)
+
+    @property
+    def name(self) -> str:
+        return f"{self.file} {short_devices(self.devices)}"
+
+
 class BorrowedBenchmark(Benchmark):
     """By its name in the suite. `limit_s` is for a process that counts it or takes a round."""
 
@@ -186,8 +253,7 @@ def limit_s(benchmark: Benchmark) -> float:
 
 def _default(name: str, workload: str, batch: int, threshold: str = "1.5%", **fields: Any) -> Benchmark:
     # Dispatch is fixed: where two ways are about equally fast, the wrapper's own trial chooses by chance, so two
-    # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py). Tier 0 counts
-    # whether it chooses well (measure/counted/auto.py).
+    # processes of a commit differ. Under `auto` all sides choose what base chose (measure/pinned.py).
     usual: dict[str, Any] = {"devices": "cpu*4", "variant": "tuned[dispatch=sequence]"}
     return Benchmark(name=name, workload=workload, batch=batch, threshold=threshold, **{**usual, **fields})
 
@@ -232,12 +298,14 @@ class Settings(Frozen):
     """`alarm_rate` is how often a whole gate may call equal code slower, as a share.
 
     `build` is the command that installs a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is
-    empty. `scripts` are counted alone.
+    empty. `scripts`, `counted` and `uses` are not timed.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
     borrowed: tuple[Selection, ...] = ()
     scripts: tuple[ScriptBenchmark, ...] = ()
+    counted: tuple[CountedStep, ...] = ()
+    uses: tuple[Uses, ...] = ()
     build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
@@ -252,6 +320,8 @@ class _Keys(Frozen):
     budget: Annotated[float, BeforeValidator(parse_duration)] = Field(300.0, description=_BUDGET)
     counts: dict[str, Any] = Field({}, description='a table with entries such as tolerated = "1%"')
     alarm_rate: Annotated[Share, Field(le=0.2)] = Field(0.005, description=_RATE)
+    counted: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[counted]]")
+    uses: tuple[dict[str, Any], ...] = Field((), description="tables that begin with [[uses]]")
     build: str = Field(DEFAULT_BUILD, description="text: a shell command; empty for none")
 
 
@@ -271,7 +341,11 @@ def read_settings(
     """
     defaults, file = default_benchmarks(lanes), path or settings_file(root)
     settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
-    return settings.model_copy(update={"benchmarks": (), "scripts": (), "borrowed": borrowed}) if borrowed else settings
+    missing = [uses.file for uses in settings.uses if not (root / uses.file).is_file()]
+    if missing:
+        raise SettingsError(f"uses: file: {missing[0]!r}: the working tree has no such file; allowed: one that it has")
+    replaced = {"benchmarks": (), "scripts": (), "counted": (), "uses": (), "borrowed": borrowed}
+    return settings.model_copy(update=replaced) if borrowed else settings
 
 
 def settings_file(root: Path) -> Path | None:
@@ -322,17 +396,22 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
     borrowed = tuple(table for table in tables if isinstance(table, Selection))
     scripts = {table.name: table for table in tables if isinstance(table, ScriptBenchmark)}
     own = [table for table in tables if isinstance(table, Benchmark)]
-    entries = [_checked(_Entry, table, f"accepted {number}: ") for number, table in enumerate(keys.accepted, start=1)]
     return Settings(
         benchmarks=_with_thresholds(_by_name(own, () if borrowed or scripts else defaults), keys.thresholds),
         borrowed=borrowed,
         scripts=tuple(scripts.values()),
+        counted=_all(CountedStep, keys.counted, "counted"),
+        uses=_all(Uses, keys.uses, "uses"),
         build=keys.build,
-        accepted=tuple(Accepted(**entry.model_dump()) for entry in entries),
+        accepted=tuple(Accepted(**entry.model_dump()) for entry in _all(_Entry, keys.accepted, "accepted")),
         alarm_rate=keys.alarm_rate,
         budget_s=keys.budget,
         counts=_checked(Tolerances, keys.counts, "counts: "),
     )
+
+
+def _all(model: type[Model], tables: Sequence[dict[str, Any]], key: str) -> tuple[Model, ...]:
+    return tuple(_checked(model, table, f"{key} {number}: ") for number, table in enumerate(tables, start=1))
 
 
 def _checked(model: type[Model], fields: dict[str, Any], place: str = "") -> Model:

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from dpbench.cases.host import usable_cores
-from dpbench.cases.names import borrowed
+from dpbench.cases.names import borrowed, uses_file
 from dpbench.cases.variants import VariantName
 from dpbench.engine.child import answer, loading
 from dpbench.engine.fence import enclose
@@ -35,7 +35,8 @@ from dpbench.records.record import Outcome
 
 # Without this, torch would import the last two in the first step.
 _PRELOADED = (
-    "dpbench.measure.counted.wrapper_start",
+    "dpbench.measure.counted.with_torch",
+    "dpbench.measure.counted.uses",
     "dpbench.measure.count_step",
     "torch._dynamo",
     "torch.distributed.tensor",
@@ -109,7 +110,7 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     from dpbench.workloads.workload import WorkloadError
 
     try:
-        return _counted(job, rendezvous)
+        return _count_uses(job) if uses_file(job.case.workload) else _counted(job, rendezvous)
     except WorkloadError as error:
         outcome = Outcome.CRASHED if job.case.variant.is_own else Outcome.SKIPPED
         return CountRecord(case=job.case, outcome=outcome, reason=str(error))
@@ -133,7 +134,6 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
         gradients=job.gradients,
         thorough=job.thorough,
         more_steps=job.more_steps,
-        uses=job.uses,
         way=job.way,
         sites=Sites(job.changed_files()) if job.details else None,
     )
@@ -158,6 +158,23 @@ def _counted(job: CountJob, rendezvous: Rendezvous | None) -> CountRecord:
         counts = counts.model_copy(update={"dependencies": depends})
     environment = read_environment()
     return CountRecord(case=case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
+
+
+def _count_uses(job: CountJob) -> CountRecord:
+    from dpbench.measure.counted.details import Sites
+    from dpbench.measure.counted.uses import count_uses
+    from dpbench.measure.environment import read_environment
+    from dpbench.workloads.workload import WorkloadError
+
+    if fault := _start_simulator(job):
+        raise WorkloadError(f"devices: {fault}")
+    sites = Sites(job.changed_files()) if job.details else None
+    try:
+        counts = count_uses(Path(str(uses_file(job.case.workload))), job.case.devices, sites)
+    except WorkloadError as error:
+        return CountRecord(case=job.case, outcome=Outcome.CRASHED, reason=str(error))
+    details, environment = sites.details() if sites else (), read_environment()
+    return CountRecord(case=job.case, outcome=Outcome.OK, counts=counts, environment=environment, details=details)
 
 
 def _start_simulator(job: CountJob) -> str | None:

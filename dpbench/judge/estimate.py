@@ -88,6 +88,8 @@ class Estimate:
             return None
         growth, tolerated = log(self.value), log(limit)
         room, longer = (tolerated - growth, for_pass) if growth < tolerated else (growth, for_slower)
+        if room <= 0:
+            return None
         needed = ceil(rounds * (longer * sum(distances) / 2 / max(room, 1e-9)) ** 2)
         return max(needed, rounds + 1) if needed <= MOST_ROUNDS else None
 

@@ -13,14 +13,10 @@ from torch import distributed as dist
 
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
-from dpbench.measure.counted.auto import slower_choices
-from dpbench.measure.counted.busy import LANES, count_busy
 from dpbench.measure.counted.dependencies import dependencies
 from dpbench.measure.counted.details import Sites
 from dpbench.measure.counted.host_work import HostWork, ThreadWork
 from dpbench.measure.counted.more_steps import count_more_steps, kept_per_step
-from dpbench.measure.counted.uses import count_uses
-from dpbench.measure.counted.wrapper_start import count_start
 from dpbench.measure.pinned import pinned
 from dpbench.measure.python_calls import PythonCalls, PythonLines
 from dpbench.measure.ranks.rank_counts import RankCounts, sum_over_ranks, waiting_all_reduces
@@ -34,7 +30,6 @@ from dpbench.simulator.simulation import at_lines_of, log_gradient
 from dpbench.simulator.unsupported import together
 
 _STEPS_BEFORE, _MOST_TRIALS = 2, 50
-_BUSY = ("cpu",) * LANES
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,6 @@ class Extras:
     gradients: bool = False
     thorough: bool = False
     more_steps: int = 0
-    uses: bool = False
     way: str = ""
     sites: Sites | None = None
 
@@ -65,7 +59,6 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     """
     torch.set_num_threads(1)
     is_cpu = case.devices[0] == "cpu"
-    start = count_start() if extras.uses and is_cpu else {}
     threads = ThreadWork() if extras.thorough and is_cpu else None  # before the wrapper's threads
     team = connect(case.devices)
     session = open_session(case.of(_counted(case.variant)), team.rank, team.size)
@@ -81,7 +74,7 @@ def count(case: Case, connect: Callable[[Sequence[str]], Team], extras: Extras =
     if session.variant.per_rank:
         return Counted(_count_ranks(session, team))
     if session.placement.devices[0].type == "cpu":
-        counted = _count_calls(session, extras, threads, start)
+        counted = _count_calls(session, extras, threads)
     else:
         counted = count_simulated(session, extras)
     if extras.thorough:
@@ -104,7 +97,7 @@ def _count_ranks(session: Session, team: Team) -> Counts:
     return sum_over_ranks(ranks)
 
 
-def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, start: dict[str, int]) -> Counted:
+def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None) -> Counted:
     sites, lines = extras.sites, dict[Phase, int]()
     with PythonCalls(sites.calls if sites else None) as calls:
         session.step(calls.enter)
@@ -123,10 +116,7 @@ def _count_calls(session: Session, extras: Extras, threads: ThreadWork | None, s
     }
     more_steps = count_more_steps(session.step, extras.more_steps, sites) if extras.more_steps else None
     kept = kept_per_step(session.step, extras.more_steps) if extras.more_steps else None
-    choices, uses = (
-        (slower_choices(), {**start, **count_uses(), **count_busy(_BUSY, sites)}) if extras.uses else (None, None)
-    )
-    return Counted(Counts(phases=phases, kept=kept, more_steps=more_steps, slower_choices=choices, uses=uses))
+    return Counted(Counts(phases=phases, kept=kept, more_steps=more_steps))
 
 
 def _with_host_work(session: Session, counted: Counted, sites: Sites | None) -> Counts:
@@ -180,8 +170,7 @@ def count_simulated(session: Session, extras: Extras) -> Counted:
     overlap = dependencies(recorded, session.placement.devices[0].index) if has_reduction else None
     if extras.sites:
         extras.sites.add_recording(recorded)
-    uses = count_busy([f"sim:{device}" for device in devices]) if extras.uses else None
-    return Counted(Counts(phases=phases, dependencies=overlap, uses=uses), recorded)
+    return Counted(Counts(phases=phases, dependencies=overlap), recorded)
 
 
 def facts_of(base: nn.Module) -> ModelFacts:

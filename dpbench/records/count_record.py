@@ -15,7 +15,7 @@ from dpbench.records.record import Environment, Outcome
 from dpbench.text.validated import Frozen
 
 ABSENT = "absent"
-"""The end of a counter that is 1 if the wrapper cannot do a use, else 0."""
+"""The end of a counter that is 1 if a use raises, else 0."""
 
 
 class Phase(StrEnum):
@@ -136,17 +136,15 @@ class MoreSteps(Frozen):
 class Counts(Frozen):
     """Mode `infer` has the forward phase alone.
 
-    If asked for: `kept`, `more_steps`, `uses` (`measure/counted/uses.py`, `busy.py`), and `slower_choices`, the trials,
-    of three, in which the default dispatch chose the wrong way. `value` is what a borrowed benchmark tracks.
-    `nccl_links` has the bytes by link if NCCL's rings carried the stock wrapper's broadcasts and sums; None for other
-    variants.
+    If asked for: `kept` and `more_steps`. `uses` are those of a file: `measure/counted/uses.py`. `value` is what a
+    borrowed benchmark tracks. `nccl_links` has the bytes by link if NCCL's rings carried the stock wrapper's broadcasts
+    and sums; None for other variants.
     """
 
     phases: dict[Phase, PhaseCounts]
     dependencies: Dependencies | None = None
     kept: Kept | None = None
     more_steps: MoreSteps | None = None
-    slower_choices: int | None = None
     uses: dict[str, int] | None = None
     nccl_links: dict[str, int] | None = None
     value: float | None = None
@@ -155,8 +153,7 @@ class Counts(Frozen):
     def by_name(self) -> dict[str, int]:
         tree = self.model_dump(mode="json", exclude={"unit"})
         value = {f"value ({self.unit})": tree.pop("value")}
-        phases, choices = tree.pop("phases"), tree.pop("slower_choices")
-        return dict(_leaves("", {**phases, **tree, **value, "auto": {"slower_choices": choices}}))
+        return dict(_leaves("", {**tree.pop("phases"), **tree, **value}))
 
 
 def _leaves(path: str, value: Any) -> list[tuple[str, int]]:

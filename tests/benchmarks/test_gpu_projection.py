@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks import gpu_projection
 from benchmarks.gpu_projection import Asked, lines_of, main, measured_of
-from dpbench.doctor.write_machine import write_machine_file
-from tests.doctor.machines import machine_of
+from benchmarks.machine_file import write_machine_file
+from tests.benchmarks.machines import machine_of
 
 TWO = ["cuda:0", "cuda:1"]
 

@@ -7,7 +7,6 @@ import pytest
 from dpbench.records.record import Record
 from dpbench.records.row import SCHEMA
 from tests.cli.conftest import ROOT
-from tests.simulated import needs_simulator
 
 QUICK = ("--workloads", "mlp/tiny", "--batch", "16", "--rounds", "1", "--budget", "1s")
 
@@ -186,20 +185,6 @@ def test_doctor_says_what_disturbs_and_ends_with_1_where_it_spoils_measurements(
     assert done.returncode == (1 if spoilt else 0), done.stderr
     assert shown["reliable"] is not bool(spoilt)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_machine_file_of_the_cpu_is_written(dpbench, tmp_path):
-    done = dpbench("doctor", "--machine-file", "this.toml", "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["machine_file"], told["devices"]) == (0, "this.toml", 2)
-    assert [path.name for path in tmp_path.iterdir()] == ["this.toml"]
-
-
-@needs_simulator
-def test_a_machine_file_of_the_cpu_is_projected_on(dpbench):
-    dpbench("doctor", "--machine-file", "this.toml")
-    done = dpbench("project", "mlp/tiny", "--machine", "this.toml", "--variants", "single")
-    assert "no accelerator: two lanes of the CPU" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["compare", "sweep", "init", "list", "doctor"])

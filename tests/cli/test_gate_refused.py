@@ -45,8 +45,6 @@ def refused(repository, tmp_path, monkeypatch, capfd):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(tier0_cases, "checked_cases", lambda: [CASE])
-    for name in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(tier0_cases, name, tuple)
     usual = signal.getsignal(signal.SIGTERM)
     yield call
     signal.signal(signal.SIGTERM, usual)

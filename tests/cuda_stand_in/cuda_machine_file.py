@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from dpbench.doctor.child import measure_machine
-from dpbench.doctor.child.measure_machine import measure
-from dpbench.doctor.write_machine import MeasureRequest
+from benchmarks import measure_machine
+from benchmarks.machine_file import MeasureRequest
+from benchmarks.measure_machine import measure
 
 COUNT = torch.cuda.device_count()
 DEVICES = [torch.device("cuda", index) for index in range(COUNT)]

@@ -6,7 +6,6 @@ import pytest
 
 from dpbench.cases.case import Case
 from dpbench.doctor.health import EXAMINE
-from dpbench.doctor.write_machine import MEASURE
 from dpbench.engine.fence import SCRATCH
 from dpbench.engine.launch import launch
 from dpbench.engine.messages import CountJob, CountJobs, ListJob, ListJobs, LockstepJobs, StartUpJob, Timed
@@ -22,7 +21,6 @@ COMMANDS = {
     "dpbench.jobs.round_child": ROUND,
     "dpbench.jobs.probe_child": PROBE.command,
     "dpbench.doctor.child.examine": EXAMINE.command,
-    "dpbench.doctor.child.measure_machine": MEASURE.command,
     "dpbench.jobs.count_child": COUNTER.command,
     "dpbench.jobs.lockstep_child": LOCKSTEP.command,
 }

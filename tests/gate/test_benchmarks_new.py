@@ -110,8 +110,6 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.setattr("dpbench.gate.sides.compile_sides", lambda *_: None)
     monkeypatch.setattr("dpbench.gate.prepare.fence_notes", lambda: ("no fence",))
     monkeypatch.setattr(tier0_cases, "checked_cases", lambda: [CASE])
-    for more in ("gate_cases", "growth_cases"):
-        monkeypatch.setattr(tier0_cases, more, tuple)
     return folder
 
 

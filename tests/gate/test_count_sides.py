@@ -1,24 +1,22 @@
 """Tier 0, with counts made by hand: what differs, and how it grows."""
 
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Mode
 from dpbench.cases.variants import VariantName
-from dpbench.engine.messages import CountJobs, CountRecords
+from dpbench.engine.messages import CountJob, CountJobs, CountRecords
 from dpbench.errors import GateError
 from dpbench.gate import count_sides as counts
 from dpbench.gate.benchmarks import Benchmarks
 from dpbench.gate.count_sides import Counters, changes, compare_counters, gap_of, growth_changes
 from dpbench.gate.counters import is_worse
-from dpbench.gate.settings import Benchmark, Settings
+from dpbench.gate.settings import Benchmark, CountedStep, Settings, Uses
 from dpbench.gate.sides import Sides
-from dpbench.gate.tier0_cases import choice_case, counted_cases, doublings, growth_cases, name_of, plain_cases
+from dpbench.gate.tier0_cases import Doubling, Tier0, own_jobs, tier0_of, wrapper_jobs
 from dpbench.records.count_record import CountRecord, Counts, Dependencies, Phase, PhaseCounts, Traffic
 from dpbench.records.record import Outcome
 from tests.fakes import ended
@@ -108,31 +106,6 @@ def test_a_piece_that_is_passed_on_is_worse_above_1_percent(new, worse):
     assert is_worse_by_counter.get("dependencies.passed_on_bytes") is worse
 
 
-def choosing(*slower):
-    record = partial(CountRecord, case=choice_case(), outcome=Outcome.OK, environment=ENVIRONMENT)
-    return [record(counts=Counts(phases={}, slower_choices=count)) for count in slower]
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "worse"),
-    [((0, 0, 0), (1, 1, 2), True), ((0, 0, 0), (1, 1, 0), False), ((0, 0, 1), (1, 1, 1), False), ((0,), (0,), False)],
-)
-def test_a_slower_choice_needs_two_confirming_counts(base, head, worse):
-    """One that is worse is counted once more, with details."""
-    base, head = (*base, *[0] * worse), (*head, *[1] * worse)
-    records = {"/b": choosing(*base), "/h": choosing(*head)}
-
-    def launch(command, stdin_text, timeout_s):
-        jobs = CountJobs.model_validate_json(stdin_text).jobs
-        return ended(
-            0, CountRecords(records=tuple(records[job.folder].pop(0) for job in jobs)).model_dump_json().encode()
-        )
-
-    counters = compare_counters({NAME: choice_case()}, Sides(Path("/b"), Path("/h"), launch), {})
-    assert [change.counter for change in counters.changes] == ["auto.slower_choices"] * worse
-    assert records == {"/b": [], "/h": []}
-
-
 def counting(base, head):
     """Return a launcher that answers for base's and head's folder, and the list of its jobs."""
     asked = []
@@ -151,9 +124,40 @@ def counting(base, head):
 def compared(base, head):
     launch, asked = counting(base, head)
     names = [NAME, "other"][: len(base)]
-    counters = compare_counters(dict.fromkeys(names, CASE), Sides(Path("/b"), Path("/h"), launch), {})
+    counters = compare_counters(
+        Tier0(dict.fromkeys(names, CountJob(case=CASE))), Sides(Path("/b"), Path("/h"), launch), {}
+    )
     assert asked[0] == ["/b"] * len(base) + ["/h"] * len(base)  # then those with a worse counter, for the details
     return counters
+
+
+USES = Uses(file="mine/uses.py").case(Path("/work"))
+
+
+def using(*values):
+    return [
+        CountRecord(
+            case=USES,
+            outcome=Outcome.OK,
+            environment=ENVIRONMENT,
+            counts=Counts(phases={}, uses={"left.threads": value}),
+        )
+        for value in values
+    ]
+
+
+@pytest.mark.parametrize(("again", "is_worse"), [(2, True), (1, False)])
+def test_a_use_that_differs_is_worse_if_it_differs_alike_again(again, is_worse):
+    records = {"/b": using(1, 1, 1), "/h": using(2, again, 2)}  # the last are those with details
+
+    def launch(command, stdin_text, timeout_s):
+        jobs = CountJobs.model_validate_json(stdin_text).jobs
+        answer = CountRecords(records=tuple(records[job.folder].pop(0) for job in jobs))
+        return ended(0, answer.model_dump_json().encode())
+
+    counters = compare_counters(Tier0({"mine": CountJob(case=USES)}), Sides(Path("/b"), Path("/h"), launch), {})
+    assert [change.counter for change in counters.changes] == ["uses.left.threads"] * is_worse
+    assert bool(counters.notes) is not is_worse
 
 
 def test_base_and_head_are_counted_and_compared_case_by_case():
@@ -187,8 +191,8 @@ def test_a_simulator_that_counts_no_case_is_a_gap_although_cpu_lanes_are_counted
 def test_a_reason_of_many_cases_is_one_note():
     skipped = [failed(Outcome.SKIPPED, "no such operator")] * 40
     launch, _ = counting([*skipped, record()], [*skipped, record()])
-    cases = dict.fromkeys([f"case {i}" for i in range(41)], CASE)
-    counters = compare_counters(cases, Sides(Path("/b"), Path("/h"), launch), {})
+    jobs = dict.fromkeys([f"case {i}" for i in range(41)], CountJob(case=CASE))
+    counters = compare_counters(Tier0(jobs), Sides(Path("/b"), Path("/h"), launch), {})
     assert counters.notes == ("case 0 and 39 more: not counted: no such operator",)
 
 
@@ -221,41 +225,47 @@ def test_a_crash_of_both_sides_raises_too():
 
 def test_a_child_without_an_answer_raises_in_one_line():
     with pytest.raises(GateError, match=r"^counting failed: ended with exit status 1 no torch$"):
-        compare_counters({NAME: CASE}, Sides(Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n")), {})
+        compare_counters(
+            Tier0({NAME: CountJob(case=CASE)}),
+            Sides(Path("/b"), Path("/h"), lambda *_: ended(1, tail=b"no torch\n")),
+            {},
+        )
 
 
 def test_the_cases_are_the_wrappers_and_the_users_own_steps_on_both_kinds_of_lanes():
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
     of_machine = own.model_copy(update={"name": "of_machine", "devices": None})
     built_in = Benchmark(name="built_in", workload="mlp/tiny", batch=6, threshold=0.03)
-    cases = counted_cases([own, of_machine, built_in, own], of_the_wrapper=False)
-    assert [(name, case.workload, case.devices, case.batch) for name, case in cases.items()] == [
+    jobs = own_jobs([own, of_machine, built_in, own])
+    assert [(name, job.case.workload, job.case.devices, job.case.batch) for name, job in jobs.items()] == [
         ("own, on 3 simulated devices", "mine:make", ("sim:0", "sim:1", "sim:2"), 6),
         ("own, on 3 CPU lanes", "mine:make", ("cpu",) * 3, 6),
         ("of_machine, on 2 simulated devices", "mine:make", ("sim:0", "sim:1"), 6),
         ("of_machine, on 2 CPU lanes", "mine:make", ("cpu",) * 2, 6),
     ]
-    wrapper = counted_cases([built_in], of_the_wrapper=True)
-    assert {case.variant.name for case in wrapper.values()} == {VariantName.TUNED}
-    assert {case.mode for case in wrapper.values()} == set(Mode)
-    assert len(wrapper) == len(set(wrapper.values())) == len({*plain_cases(), *growth_cases()})
-    assert len({case.workload for case in wrapper.values()}) > 1
-    assert counted_cases([own], of_the_wrapper=True) == wrapper | dict([*cases.items()][:2])
+    assert {job.case.variant.name for job in wrapper_jobs().values()} == {VariantName.TUNED}
+    assert len({job.case.workload for job in wrapper_jobs().values()}) > 1
 
 
-DOUBLING = doublings()[0]
+def test_a_table_adds_a_step_or_asks_more_of_one_and_its_doubling_is_compared_by_growth():
+    more = CountedStep(workload="mlp/tiny", devices="cpu*2", more_steps=9)
+    grown = CountedStep(workload="many/tiny", devices="cpu*2", mode="infer", doubled_devices="cpu*4")
+    settings = Settings(counted=(more, grown), uses=(Uses(file="a.py"),))
+    names = ["counts mlp/tiny cpu*2", "counts many/tiny cpu*2 infer", "counts many/tiny cpu*4 infer", "a.py cpu*2"]
+    tier0 = tier0_of(settings, Path("/work"), {names[0]: CountJob(case=CASE)})
+    assert tier0.jobs.keys() == set(names)
+    assert tier0.jobs[names[0]].more_steps == 9
+    assert (tier0.doublings, tier0.grown) == ((Doubling(*names[1:3]),), set(names[1:3]))
+    assert tier0.jobs_by_benchmark()[f"growth from {names[1]}"] == tier0.jobs[names[2]]
+    assert tier0_of(settings, Path("/work"), has_wrapper=False).jobs.keys() == {names[3]}
+
+
+SMALL, LARGE = "counts many/tiny cpu*2", "counts many/small cpu*2"
+DOUBLING = Doubling(SMALL, LARGE)
 
 
 def records(small, large):
-    return [
-        CountRecord(
-            case=case,
-            outcome=Outcome.OK,
-            counts=Counts(phases={Phase.FORWARD: PhaseCounts(operators=operators)}),
-            environment=ENVIRONMENT,
-        )
-        for case, operators in ((DOUBLING.small, small), (DOUBLING.large, large))
-    ]
+    return {SMALL: record(small), LARGE: record(large)}
 
 
 @pytest.mark.parametrize(
@@ -270,23 +280,28 @@ def records(small, large):
     ],
 )
 def test_a_growth_is_worse_if_it_is_more_than_5_percent_faster(head, is_faster):
-    growths = growth_changes(records(100, 180), records(*head))
-    expected = [(f"growth with {DOUBLING.name}", "forward.operators.growth", 80, head[1] - head[0], True)]
+    growths = growth_changes(records(100, 180), records(*head), [DOUBLING])
+    expected = [(f"growth from {SMALL}", "forward.operators.growth", 80, head[1] - head[0], True)]
     got = [(growth.benchmark, growth.counter, growth.base, growth.head, growth.is_worse) for growth in growths]
     assert got == (expected if is_faster else [])
 
 
-def test_a_growth_is_one_of_the_gates_changes():
-    cases = {name_of(case): case for case in (DOUBLING.small, DOUBLING.large)}
-    launch, _ = counting((*records(100, 180), *records(100, 180)), (*records(100, 400), *records(100, 400)))
-    counters = compare_counters(cases, Sides(Path("/b"), Path("/h"), launch), {})
-    assert f"growth with {DOUBLING.name}" in {change.benchmark for change in counters.changes}
+def test_a_growth_is_one_of_the_gates_changes_and_its_cases_are_not():
+    jobs = dict.fromkeys((SMALL, LARGE), CountJob(case=CASE))
+    base, head = (list(records(100, large).values()) * 2 for large in (180, 400))
+    launch, _ = counting(base, head)
+    tier0 = Tier0(jobs, (DOUBLING,), frozenset(jobs))
+    counters = compare_counters(tier0, Sides(Path("/b"), Path("/h"), launch), {})
+    assert {change.benchmark for change in counters.changes} == {f"growth from {SMALL}"}
 
 
 def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counted_has_no_growth():
-    assert [(growth.base, growth.head) for growth in growth_changes(records(3, 3), records(3, 4))] == [(0, 1)]
-    assert growth_changes(records(9, 3), records(9, 9)) == []
-    assert growth_changes(records(100, 180), records(100, 400)[:1]) == []
+    def grown(old, new):
+        return [(growth.base, growth.head) for growth in growth_changes(old, new, [DOUBLING])]
+
+    assert grown(records(3, 3), records(3, 4)) == [(0, 1)]
+    assert grown(records(9, 3), records(9, 9)) == []
+    assert grown(records(100, 180), {SMALL: record(100)}) == []
 
 
 @pytest.mark.parametrize(
@@ -300,7 +315,10 @@ def test_a_counter_that_grew_not_at_all_may_begin_and_a_case_that_was_not_counte
 )
 def test_a_tier_0_alone_that_counts_nothing_breaks_the_gate(monkeypatch, tiers, counters, is_refused):
     own = Benchmark(name="own", workload="mine:make", batch=6, devices="cpu*3", threshold=0.03)
-    prepared, sides = SimpleNamespace(tiers=tiers, settings=Settings()), Sides(Path("/b"), Path("/h"), None)
+    prepared, sides = (
+        SimpleNamespace(tiers=tiers, settings=Settings(), repository=SimpleNamespace(root=Path("/"))),
+        Sides(Path("/b"), Path("/h"), None),
+    )
     monkeypatch.setattr(counts, "compare_counters", lambda *_: counters)
     with pytest.raises(GateError, match=r"^--tiers: 0 counted nothing: own: ") if is_refused else nullcontext():
         assert counts.count_sides(prepared, Benchmarks(both=(own,)), sides, lambda *_: None) == counters

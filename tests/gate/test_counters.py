@@ -91,7 +91,7 @@ COUNTERS = (
     *("forward.python_calls", "forward.python_lines.growth", "backward.host_operators"),
     *("forward.turns", "forward.python_peak_bytes", "forward.peak_bytes.sim:0"),
     *("dependencies.ready_at_half_bytes", "dependencies.passed_on_bytes", "kept.python_blocks"),
-    *("uses.copied.python_calls", "uses.start.modules", "uses.step.host_operators"),
+    *("uses.once_copied.python_calls", "uses.once_start.modules", "uses.step.host_operators"),
     *("uses.step.absent", "uses.step.python_lines", "setup.broadcast.count", "step.forward.all_reduce.count"),
 )
 

@@ -6,13 +6,13 @@ import pytest
 
 from benchmarks.gate_plants import ROOT, Code
 from dpbench.gate.count_sides import compare_records
-from dpbench.gate.settings import Tolerances
-from dpbench.gate.tier0_cases import counted_cases, job_of
+from dpbench.gate.settings import Tolerances, load_settings
+from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from dpbench.gate.verdict import judged_counters
 from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
 
-CASES = counted_cases([], of_the_wrapper=True)
+TIER0 = tier0_of(load_settings(ROOT / "benchmarks/gate.toml"), ROOT, wrapper_jobs())
 COUNTED = ("counts mlp/tiny cpu*4", "counts mlp/tiny sim:0+sim:1+sim:2+sim:3")
 LOG = "__import__('logging').getLogger('x').isEnabledFor(10)"
 CHANGES = {
@@ -31,7 +31,7 @@ def records(tmp_path_factory):
         shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
         Code(lines=lines).write(folder)
         for case in COUNTED:
-            jobs[name, case] = job_of(CASES[case]).model_copy(update={"folder": str(folder)})
+            jobs[name, case] = TIER0.jobs[case].model_copy(update={"folder": str(folder)})
     return dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
 
 
@@ -39,7 +39,7 @@ def records(tmp_path_factory):
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_little_work_of_the_host_is_tolerated(records, name):
     base, head = ({case: records[side, case] for case in COUNTED} for side in ("base", name))
-    worse = [change for change in compare_records(base, head) if change.is_worse]
+    worse = [change for change in compare_records(base, head, TIER0) if change.is_worse]
     assert worse
     tolerated = judged_counters(worse, (), {}, Tolerances())
     assert all(change.tolerated for change in tolerated) is CHANGES[name][1], [c for c in tolerated if not c.tolerated]

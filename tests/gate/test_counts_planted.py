@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.cases.case import Case
-from dpbench.cases.names import Mode
-from dpbench.cases.variants import VariantName
 from dpbench.engine.launch import launch
 from dpbench.gate.count_sides import Records, compare_records, count_folders
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.tier0_cases import CPU, SIMULATED, choice_case, gate_cases, growth_cases, name_of, plain_cases
+from dpbench.gate.settings import load_settings
+from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from tests.simulated import needs_simulator
 
 WRAPPER = Path("dpbench/parallel")
@@ -40,21 +38,25 @@ def planted(folder: Path, *edits: Edit) -> Path:
     return folder
 
 
-def counted(cases: Sequence[Case], folder: Path) -> Records:
+SETTINGS = load_settings(ROOT / "benchmarks/gate.toml")
+TIER0 = tier0_of(SETTINGS, ROOT, wrapper_jobs())
+
+
+def counted(cases: Sequence[str], folder: Path) -> Records:
     """Count these cases of a commit as tier 0 does."""
-    return count_folders({name_of(case): case for case in cases}, [folder], launch)[0]
+    return count_folders({name: TIER0.jobs[name] for name in cases}, [folder], launch)[0]
 
 
-def changed(base: Records, cases: Sequence[Case], folder: Path) -> list[CounterChange]:
+def changed(base: Records, cases: Sequence[str], folder: Path) -> list[CounterChange]:
     """The counters of these cases in which the folder's commit differs."""
-    return compare_records({name_of(case): base[name_of(case)] for case in cases}, counted(cases, folder))
+    return compare_records({name: base[name] for name in cases}, counted(cases, folder), TIER0)
 
 
-BUCKETS = next(case for case in gate_cases() if case.variant != VariantName.TUNED)
-PLAIN = next(case for case in plain_cases() if case.workload == "mlp/tiny" and case.devices == SIMULATED)
-KEPT = PLAIN.model_copy(update={"devices": CPU})
-INFERENCE = next(case for case in gate_cases() if case.mode is Mode.INFER and case.devices == SIMULATED)
-GROWTH = tuple(case for case in growth_cases() if case.workload.startswith("many/"))
+PLAIN, KEPT = "counts mlp/tiny sim:0+sim:1+sim:2+sim:3", "counts mlp/tiny cpu*4"
+BUCKETS = f"{PLAIN} [bucket_bytes=2048,first_bucket_bytes=1024]"
+INFERENCE = f"{PLAIN.replace('mlp', 'transformer')} infer [dispatch=auto]"
+GROWTH = tuple(name for name in TIER0.jobs if name.startswith("counts many/"))
+CHOICES = SETTINGS.uses[0].name
 
 APPLIED = "                    self._dispatcher.has_run = True\n"
 EACH_DEVICE = "            for device in self._pool().devices:\n"
@@ -99,7 +101,7 @@ def named(base, tmp_path):
 def test_a_full_wait_for_all_lanes_in_forward_is_named(named, wait):
     """In training and in inference."""
     plant = in_forward(APPLIED, EACH_DEVICE.rstrip(), FULL_WAITS[wait])
-    assert named((PLAIN, INFERENCE), plant)["forward.host_calls.host_wait"] == (0, len(SIMULATED))
+    assert named((PLAIN, INFERENCE), plant)["forward.host_calls.host_wait"] == (0, 4)
 
 
 @needs_simulator
@@ -116,7 +118,7 @@ def test_a_reduction_that_is_no_longer_early_is_named_with_several_buckets_only(
     late = Edit("broadcast.py", EARLY, EARLY.replace("self._policy.overlap_reduce", "False"))
     before, after = named((BUCKETS,), late)["dependencies.issued_at_half_bytes"]
     assert after == 0 < before
-    assert base[name_of(PLAIN)].counts.dependencies.issued_at_half_bytes == 0
+    assert base[PLAIN].counts.dependencies.issued_at_half_bytes == 0
 
 
 @needs_simulator
@@ -165,14 +167,14 @@ def test_memory_that_each_step_keeps_is_named(named):
     assert worse["kept.malloc_bytes"][1] >= 256
 
 
-COUNTER = "auto.slower_choices"
+COUNTER = "uses.choices.slower"
 FASTEST = "min(least_s"
 GAIN = "LEAST_GAIN = 0.05"
 DEFAULT = "    dispatch: Dispatch = Dispatch.AUTO"
 
 
 def choices_of(folder, *edits):
-    return counted([choice_case()], planted(folder, *edits))
+    return counted([CHOICES], planted(folder, *edits))
 
 
 @pytest.fixture(scope="module")
@@ -191,5 +193,7 @@ def chosen_base(tmp_path_factory):
     ids=["the slowest", "for any gain", "always in sequence", "always on threads"],
 )
 def test_a_wrong_choice_is_worse(chosen_base, tmp_path, plant):
-    changes = {change.counter: change for change in compare_records(chosen_base, choices_of(tmp_path / "head", plant))}
+    changes = {
+        change.counter: change for change in compare_records(chosen_base, choices_of(tmp_path / "head", plant), TIER0)
+    }
     assert (changes[COUNTER].base, changes[COUNTER].head, changes[COUNTER].is_worse) == (0, 1, True)

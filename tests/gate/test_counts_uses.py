@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gate_plants import ROOT, Code
 from dpbench.engine.messages import CountJob
 from dpbench.gate.count_sides import changes
-from dpbench.gate.tier0_cases import CPU, _case
+from dpbench.gate.settings import load_settings
 from dpbench.jobs.count import run_jobs
 from tests.sampling import sampled
 
@@ -64,7 +64,7 @@ RAISING = {
     "the functional form": (before("    if not isinstance(inputs, tuple):\n", 4), {"functional"}),
     "zero_grad": (method("zero_grad"), {"zero_grad"}),
     "state_dict": (method("state_dict"), {"state_dict"}),
-    "copies": (before("        return {name: value for name, value in self.__dict__"), {"copied", "pickled"}),
+    "copies": (before("        return {name: value for name, value in self.__dict__"), {"once_copied", "once_pickled"}),
     "an accumulation of uneven steps": (
         when(f"self._accumulation.entered and {ROWS} and len(inputs[0]) < 6"),
         {"accumulated"},
@@ -76,12 +76,12 @@ NAMES = sampled(RAISING, 6)
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
     """The record of the commit as it is, then that of each that raises, all counted by one child."""
-    jobs = []
+    jobs, (_, on_cpu, _) = [], load_settings(ROOT / "benchmarks/gate.toml").uses
     for code in (Code(), *(RAISING[name][0] for name in NAMES)):
         folder = tmp_path_factory.mktemp("raising")
         shutil.copytree(ROOT / "dpbench/parallel", folder / "dpbench/parallel")
         code.write(folder)
-        jobs.append(CountJob(case=_case("mlp/tiny", CPU), thorough=True, uses=True, folder=str(folder)))
+        jobs.append(CountJob(case=on_cpu.case(ROOT), folder=str(folder)))
     return dict(zip(["", *NAMES], run_jobs(jobs), strict=True))
 
 

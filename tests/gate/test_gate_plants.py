@@ -9,16 +9,18 @@ import pytest
 from benchmarks.gate_plants import ROOT, Code, plants
 from dpbench.engine.launch import launch
 from dpbench.gate.causes import find_blames
-from dpbench.gate.count_sides import _jobs_by_benchmark, compare_records
+from dpbench.gate.count_sides import compare_records
+from dpbench.gate.settings import load_settings
 from dpbench.gate.sides import Sides
-from dpbench.gate.tier0_cases import counted_cases, job_of
+from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from dpbench.jobs.count import run_jobs
 from tests.sampling import sampled
 from tests.simulated import needs_simulator
 
 ALL = [plant for plant in plants() if plant.cases]
 COUNTED = {plant.name: plant for plant in sampled(ALL, 16)}
-CASES = counted_cases([], of_the_wrapper=True)
+TIER0 = tier0_of(load_settings(ROOT / "benchmarks/gate.toml"), ROOT, wrapper_jobs())
+CASES = TIER0.jobs
 BASE = Code()
 pytestmark = pytest.mark.timeout(1200)  # some 40 counts of cases, or 150, by one child
 
@@ -33,14 +35,14 @@ def records(tmp_path_factory):
             if key not in folders:
                 folders[key] = commit(tmp_path_factory.mktemp("plant"), code)
             for case in plant.cases:
-                jobs[key, case] = job_of(CASES[case]).model_copy(update={"folder": str(folders[key])})
+                jobs[key, case] = CASES[case].model_copy(update={"folder": str(folders[key])})
     return dict(zip(jobs, run_jobs(list(jobs.values())), strict=True))
 
 
 def changes_of(records, plant, code):
     base, head = ({case: records[repr(side), case] for case in plant.cases} for side in (plant.base, code))
     assert {record.why for record in (*base.values(), *head.values()) if record.counts is None} == set()
-    return [change for change in compare_records(base, head) if change.is_worse]
+    return [change for change in compare_records(base, head, TIER0) if change.is_worse]
 
 
 def worse(records, plant, code):
@@ -64,7 +66,7 @@ def commit(folder, code):
 @needs_simulator
 @pytest.mark.parametrize("name", list(COUNTED)[::4])
 def test_the_first_line_to_blame_is_one_that_the_plant_changed(records, tmp_path, name):
-    plant, jobs = COUNTED[name], _jobs_by_benchmark(CASES)
+    plant, jobs = COUNTED[name], TIER0.jobs_by_benchmark()
     sides = Sides(commit(tmp_path / "base", plant.base), commit(tmp_path / "head", plant.plant), launch)
     old, new = (
         Counter(line.strip() for path in folder.rglob("*.py") for line in path.read_text().splitlines())

@@ -20,6 +20,7 @@ from dpbench.gate.settings import (
     default_benchmarks,
     load_settings,
     parse_share,
+    read_settings,
     settings_file,
 )
 from tests.cli.repositories import git
@@ -62,6 +63,8 @@ expires = "2027-02-28"
 BENCHMARK = '[[benchmark]]\nname = "one"\nworkload = "mlp/tiny"\nbatch = 8\nthreshold = "3%"\n'
 TABLE = "[[benchmark]]\n"
 SCRIPT = TABLE + 'script = "train.py"\n'
+COUNTED = '[[counted]]\nworkload = "mlp/tiny"\n'
+USES = '[[uses]]\nfile = "a.py"\n'
 ACCEPTED = '[[accepted]]\nbenchmark = "one"\nrevision = "1f2e3d4"\nreason = "so"\nexpires = 2027-01-31\n'
 
 
@@ -231,6 +234,25 @@ def test_a_threshold_of_an_unknown_benchmark_names_the_near_ones(tmp_path: Path)
         (SCRIPT + 'args = "--tiny"', "benchmark 1: args: '--tiny' is not allowed; allowed: a list of texts"),
         (SCRIPT + 'workload = "mlp/tiny"', "benchmark 1: workload: 'mlp/tiny' is beside script"),
         (SCRIPT + "batch = 8", "benchmark 1: batch: unknown key"),
+        (
+            COUNTED + 'devices = "cuda*2"',
+            "counted 1: devices: 'cuda:0+cuda:1' cannot be counted; allowed: text such as cpu",
+        ),
+        (COUNTED, "counted 1: devices: is missing; allowed: text such as cpu*4 or sim*4"),
+        (
+            COUNTED + 'devices = "cpu*2"\nauto = "fast"',
+            "counted 1: auto: 'fast' is not allowed; allowed: sequence or threads",
+        ),
+        (COUNTED + 'devices = "cpu*2"\ndoubled = 3', "counted 1: doubled: unknown key, did you mean 'doubled_devices'"),
+        (COUNTED + 'devices = "cpu*2"\nmore_steps = -1', "counted 1: more_steps: -1 is not allowed; allowed: a whole"),
+        ("[[uses]]", "uses 1: file: is missing; allowed: text: the path of a file in the repository that ends with"),
+        ('[[uses]]\nfile = "a.txt"', "uses 1: file: 'a.txt' is no script of the repository; allowed: text: the path"),
+        (
+            USES + 'devices = "cuda*2"',
+            "uses 1: devices: 'cuda:0+cuda:1' cannot be counted; allowed: text such as cpu*4",
+        ),
+        (USES + "batch = 8", "uses 1: batch: unknown key; allowed: file, devices"),
+        ('uses = "a.py"', "uses: 'a.py' is not allowed; allowed: tables that begin with [[uses]]"),
     ],
 )
 def test_bad_input_names_key_value_and_what_is_allowed(tmp_path: Path, text: str, error: str) -> None:
@@ -243,6 +265,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'x = "\xe9"')
     with pytest.raises(SettingsError, match=f"^{tmp_path}/latin.toml: is not TOML: "):
         load_settings(tmp_path / "latin.toml")
+
+
+def test_a_file_of_uses_that_the_working_tree_lacks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "gate.toml").write_text(USES)
+    with pytest.raises(SettingsError, match=r"^uses: file: 'a.py': the working tree has no such file; allowed: one"):
+        read_settings(tmp_path, tmp_path / "gate.toml", ("cpu",))
+    (tmp_path / "a.py").touch()
+    assert [uses.name for uses in read_settings(tmp_path, tmp_path / "gate.toml", ("cpu",)).uses] == ["a.py cpu*2"]
 
 
 def test_a_benchmark_made_in_python_is_checked_like_one_of_a_file() -> None:

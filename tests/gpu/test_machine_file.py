@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dpbench.doctor.child.measure_machine import measure
-from dpbench.doctor.write_machine import MeasureRequest, write_machine_file
+from benchmarks.machine_file import MeasureRequest, write_machine_file
+from benchmarks.measure_machine import measure
 from dpbench.projection.machine_file import load_machine
 from tests.gpu.device import needs_streams, skip_without_gpu
 

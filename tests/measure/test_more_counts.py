@@ -1,13 +1,11 @@
-"""What tier 0 counts beside a step: later steps, work on the host's tensors, other uses of the wrapper."""
+"""What tier 0 counts beside a step: later steps, and work on the host's tensors."""
 
 import gc
-import threading
 import time
 
 import pytest
 import torch
 
-from dpbench.measure.counted import busy, uses
 from dpbench.measure.counted.host_work import HostWork
 from dpbench.measure.counted.more_steps import count_more_steps, leaping_clocks, whole_units
 from dpbench.records.count_record import MoreSteps, Phase
@@ -70,45 +68,6 @@ def test_a_copy_counts_by_its_bytes_and_a_view_does_not():
         x.clone()
     assert work.operators == {Phase.FORWARD: 2, Phase.BACKWARD: 2}
     assert work.written_bytes == {Phase.FORWARD: 2 * x.nbytes, Phase.BACKWARD: 2 * x.nbytes}
-
-
-@pytest.mark.filterwarnings("ignore:replicas ran on several threads")
-def test_callers_that_share_a_lock_cannot_meet():
-    lock = threading.Lock()
-
-    def locked(x):
-        with lock:
-            return x.clone()
-
-    assert uses._can_meet(torch.clone, torch.clone, 1, 5.0)
-    assert uses._can_meet(locked, torch.clone, 1, 5.0)
-    assert uses._can_meet(locked, locked, 0, 5.0)  # the batch is made before
-    assert not uses._can_meet(locked, locked, 1, 0.1)
-
-
-def test_after_two_failures_a_lock_around_each_operator_costs_little(monkeypatch):
-    waits_s = []
-    monkeypatch.setattr(uses, "_can_meet", lambda *_: (waits_s.append(_[3]), False)[1])
-    assert uses._apart(torch.clone, torch.clone, 5) == 5
-    assert waits_s == [uses._PATIENCE_S] * 2 + [uses._LITTLE_S] * 3
-
-
-@pytest.mark.filterwarnings("ignore:replicas ran on several threads")
-@pytest.mark.usefixtures("without_collections")
-def test_the_wrappers_other_uses_are_counted_alike_each_time():
-    counted = uses.count_uses()
-    assert counted == uses.count_uses()
-    zeros = ("threads.left", "callers.apart_on_one_wrapper", "callers.apart_on_two_wrappers")
-    assert [counted[name] for name in zeros] == [0, 0, 0]
-    assert counted["lanes.apart"] == 0
-
-
-@pytest.mark.usefixtures("without_collections")
-def test_each_use_can_be_counted_and_is_counted_alike_each_time():
-    counted = busy.count_busy(["cpu"] * busy.LANES)
-    assert counted == busy.count_busy(["cpu"] * busy.LANES)
-    assert {name for name, value in counted.items() if name.endswith("absent") and value} == set()
-    assert counted["two_forwards.host_operators"] > counted["toggled.host_operators"] > 0
 
 
 def test_clocks_leap_where_the_wrapper_has_imported_them(monkeypatch):

@@ -1,7 +1,5 @@
 """What tier 0 counts of threads, of starts, and of a default dispatch whose choice is given."""
 
-import subprocess
-import sys
 import threading
 from queue import Empty, SimpleQueue
 
@@ -114,18 +112,3 @@ def test_the_default_dispatch_chooses_the_given_way(way, monkeypatch):
     seen.clear()
     wrapper(x)
     assert (len(seen) > 1) is (way == "threads")
-
-
-START = """
-import dpbench.engine.messages
-from dpbench.measure.counted.wrapper_start import count_start
-import {loaded}
-counted = count_start()
-assert counted == {{**counted, "start.modules": 0}}, counted
-assert counted["start.first_forward_calls"] > counted["start.construction_calls"] > 0
-"""
-
-
-@pytest.mark.parametrize("loaded", ["torch", "torch._dynamo"])
-def test_a_wrapper_adds_no_modules_to_those_of_torch(loaded):
-    subprocess.run([sys.executable, "-c", START.format(loaded=loaded)], check=True)

@@ -1,4 +1,4 @@
-"""Findings on this host: other load, limits, clocks, NUMA nodes, memory."""
+"""Findings on this host: other load, limits, NUMA nodes, memory. `pyperf system show` has clocks and turbo."""
 
 import os
 import re
@@ -15,7 +15,6 @@ _GIB = 2**30
 _CPUS = Path("sys/devices/system/cpu")
 _BUSY, _SOME_BUSY = 0.10, 0.02  # of all cores
 _STOLEN = 0.02
-_LOAD = 0.25  # threads a core
 _SPARE_MEMORY = 0.10
 
 
@@ -45,11 +44,8 @@ def examine_host(
     after = host.text("proc/stat")
     return [
         *_load(before, after, window_s),
-        _load_average(host),
         *_limits(host, read_limits(root / "sys/fs/cgroup", root / "proc/self/cgroup")),
         _governor(host),
-        _clock(host),
-        _turbo(host),
         _siblings(host),
         _numa(host),
         _memory(host),
@@ -76,15 +72,6 @@ def _load(before: str | None, after: str | None, window_s: float) -> list[Findin
     return [load, (unreliable if is_much else partial(note_if, max(shares) > 0))("steal time", value, advice)]
 
 
-def _load_average(host: Host) -> Finding:
-    text = host.text("proc/loadavg")
-    if text is None:
-        return unknown("load average", "/proc/loadavg cannot be read")
-    value = f"{(load := parse_load(text)):.2f} over the last minute, for {len(host.cores)} cores"
-    is_busy = load > _LOAD * len(host.cores)
-    return note_if(is_busy, "load average", value, "another process was busy a moment ago")
-
-
 def _limits(host: Host, limits: Limits) -> list[Finding]:
     cores = len(host.cores)
     online = parse_cores(host.text(_CPUS / "online") or "") or list(host.cores)
@@ -106,27 +93,6 @@ def _governor(host: Host) -> Finding:
         return unknown("CPU governor", "the kernel reports no frequency scaling, as in most virtual machines")
     advice = "`cpupower frequency-set -g performance` keeps the clocks up"
     return note_if(governor != "performance", "CPU governor", governor, advice)
-
-
-def _clock(host: Host) -> Finding:
-    now_mhz = parse_clocks_mhz(host.text("proc/cpuinfo") or "")
-    scaling = _CPUS / f"cpu{host.cores[0]}" / "cpufreq"
-    most_khz, allowed_khz = host.text(scaling / "cpuinfo_max_freq"), host.text(scaling / "scaling_max_freq")
-    if not now_mhz:
-        return unknown("CPU clock", "/proc/cpuinfo has no clock")
-    value = f"{min(now_mhz):,.0f} to {max(now_mhz):,.0f} MHz now"
-    if most_khz is None or allowed_khz is None:
-        return ok("CPU clock", f"{value}; the maximum is unknown: the kernel reports no frequency scaling")
-    value += f", {int(allowed_khz) // 1000:,} MHz allowed of {int(most_khz) // 1000:,}"
-    return note_if(int(allowed_khz) < int(most_khz), "CPU clock", value, "steady, but below the maximum")
-
-
-def _turbo(host: Host) -> Finding:
-    off, boost = host.text(_CPUS / "intel_pstate/no_turbo"), host.text(_CPUS / "cpufreq/boost")
-    if off is None and boost is None:
-        return unknown("turbo", "neither intel_pstate/no_turbo nor cpufreq/boost exists")
-    advice = "clocks depend on temperature and on the other cores' load: expect drift within minutes"
-    return _on_or_off("turbo", (off or "").strip() == "0" or (boost or "").strip() == "1", advice)
 
 
 def _siblings(host: Host) -> Finding:
@@ -166,16 +132,6 @@ def _virtual(host: Host) -> Finding:
     is_guest = is_virtual(host.text("proc/cpuinfo") or "")
     advice = "the load of other machines on this host is invisible: trust ratios of one run, not times"
     return note_if(is_guest, "virtual machine", "yes" if is_guest else "no sign of one", advice)
-
-
-def parse_load(loadavg: str) -> float:
-    """Runnable threads over the last minute, from /proc/loadavg."""
-    return float(loadavg.split(maxsplit=1)[0])
-
-
-def parse_clocks_mhz(cpuinfo: str) -> list[float]:
-    """From /proc/cpuinfo; empty if the architecture does not report clocks."""
-    return [float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)", cpuinfo, re.MULTILINE)]
 
 
 def is_virtual(cpuinfo: str) -> bool:

@@ -1,11 +1,10 @@
 """Uses of the wrapper that no counted workload has, each with one thing that is unusual, on six lanes.
 
-On CPU lanes the host's work is counted, and on simulated devices what these do. A use that raises is *absent* and has
-no other counter.
+gate.toml names this file. dpbench/measure/counted/uses.py counts them. `many_` uses are for CPU lanes: what grows there
+is work of the host.
 """
 
 import pickle
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,16 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from dpbench.measure.counted.details import Sites
-from dpbench.measure.counted.host_work import HostWork
-from dpbench.measure.python_calls import PythonCalls, PythonLines
-from dpbench.measure.simulated_counts import counts_by_phase
-from dpbench.records.count_record import ABSENT, Counts, Phase
-from dpbench.simulator.simulation import mark, recording
-
 LANES = 6
 _ITEMS, _FEW, _SHARES, _MANY = 13, 4, (1, 2, 1, 1, 1, 1), 60
-_TURNS_BEFORE = 2
 
 
 class _Scale(nn.Module):
@@ -126,14 +117,14 @@ class _Use:
     lanes: int = LANES
     policy: Mapping[str, Any] = field(default_factory=dict)
 
-    def wrapper(self, devices: Sequence[str]) -> Any:
+    def __call__(self, devices: Sequence[str]) -> Callable[[], object]:
         parallel = import_module("dpbench.parallel")
         model = _Model(self.layers(), self.keys).to(devices[0])
         policy = parallel.Policy(dispatch="sequence", **self.policy)
-        return parallel.DataParallel(model, list(devices[: self.lanes]), policy=policy)
+        return partial(self.act, parallel.DataParallel(model, list(devices[: self.lanes]), policy=policy))
 
 
-_USES: Mapping[str, _Use] = {
+USES: Mapping[str, _Use] = {
     "keywords": _Use(partial(_step, inputs=lambda x: ((), {"x": x, "scale": 2.0}))),
     "nested": _Use(partial(_step, inputs=lambda x: (({"left": x, "others": [x, "name"]}, (x,)), {}))),
     "many_inputs": _Use(partial(_step, inputs=lambda x: ((x,) * _MANY, {})), lanes=2),
@@ -156,56 +147,10 @@ _USES: Mapping[str, _Use] = {
     "functional": _Use(_functional),
     "zero_grad": _Use(_zeroed),
     "state_dict": _Use(lambda wrapper: wrapper.load_state_dict(wrapper.state_dict())),
-    "copied": _Use(lambda wrapper: _step(deepcopy(wrapper))),
-    "pickled": _Use(lambda wrapper: _step(pickle.loads(pickle.dumps(wrapper)))),  # noqa: S301  # its own
+    "once_copied": _Use(lambda wrapper: _step(deepcopy(wrapper))),
+    "once_pickled": _Use(lambda wrapper: _step(pickle.loads(pickle.dumps(wrapper)))),  # its own
 }
 
 
 def _image(rows: Tensor) -> Tensor:
     return rows.view(-1, 4, 1, 1).expand(-1, 4, 2, 2).contiguous(memory_format=torch.channels_last)
-
-
-def count_busy(devices: Sequence[str], sites: Sites | None = None) -> dict[str, int]:
-    """Counters by name, of the third turn, because the first two fill caches. Garbage collection must be off."""
-    torch.manual_seed(0)
-    counters = dict[str, int]()
-    for name, use in _USES.items():
-        if name.startswith("many_") and devices[0] != "cpu":
-            continue  # what grows there is work of the host
-        try:
-            wrapper = use.wrapper(devices)
-            for _ in range(_TURNS_BEFORE):
-                use.act(wrapper)
-            turn = partial(use.act, wrapper)
-            counted = _of_the_host(name, turn, sites) if devices[0] == "cpu" else _of_devices(turn)
-            counters |= {f"{name}.{counter}": value for counter, value in counted.items()} | {f"{name}.{ABSENT}": 0}
-        except Exception:  # of whatever kind: base and head are compared
-            counters[f"{name}.{ABSENT}"] = 1
-    return counters
-
-
-def _of_the_host(name: str, turn: Callable[[], object], sites: Sites | None) -> dict[str, int]:
-    noted = sites.named(f"uses.{name}") if sites else None
-    calls, lines = PythonCalls(noted.calls if noted else None), PythonLines(noted.lines if noted else None)
-    work = HostWork(noted.host_operators if noted else None)
-    for counter in (calls, lines, work):
-        with counter:
-            counter.enter(Phase.FORWARD)
-            turn()
-    return {
-        "python_calls": calls.by_phase()[Phase.FORWARD],
-        "python_lines": lines.by_phase()[Phase.FORWARD],
-        "host_operators": work.operators[Phase.FORWARD],
-        "host_bytes": work.written_bytes[Phase.FORWARD],
-    }
-
-
-def _of_devices(turn: Callable[[], object]) -> dict[str, int]:
-    with recording() as recorded:
-        mark(Phase.FORWARD)
-        turn()
-    counters = Counter[str]()
-    for counter, value in Counts(phases=counts_by_phase(recorded, [{}])).by_name().items():
-        _, what, *link_and_unit = counter.split(".")
-        counters[".".join([what, *link_and_unit[-1:]])] += value  # copies over all links together
-    return dict(counters)

@@ -1,10 +1,13 @@
-"""The machine file of `dpbench doctor --machine-file`: five measured numbers, and parts of parts.toml for the rest.
+"""Measure this machine, and write a file for `dpbench project --machine`: five numbers, and names of parts.toml.
+
+    python -m benchmarks.machine_file this.toml
 
 A part's efficiency is a share of the vendor's peak, which a measured rate includes already. So the file's peak is the
 measured rate divided by that share, and a projection of the same operator gives the measured time.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dpbench.engine.interpret import ending, last_lines
+from dpbench.engine.interpret import answer_in, ending, last_lines
 from dpbench.engine.launch import Launcher, launch
-from dpbench.engine.task import Task
-from dpbench.errors import UnusableMachineError, WrongInputError
+from dpbench.errors import ReportedError, UnusableMachineError, WrongInputError
 from dpbench.projection.machine import BOUNDS, UNITS
 from dpbench.projection.machine_file import known_parts
 from dpbench.text.files import replace_text
@@ -24,6 +26,7 @@ from dpbench.text.outside import one_line, quoted
 from dpbench.text.validated import Frozen
 
 FIELD = "machine-file"
+MEASURE = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.measure_machine"]
 _TIMEOUT_S = 300.0
 Pair = tuple[int, int]
 
@@ -85,17 +88,14 @@ _GENERATIONS = (
 _BY_NAME = {"H200": "hopper-h200", "L4": "ada-l4", "T4": "turing-t4"}
 
 
-MEASURE = Task("dpbench.doctor.child.measure_machine", Measured)
-
-
 def ask_measured(*, launch: Launcher = launch, timeout_s: float = _TIMEOUT_S) -> Measured:
     """NCCL may hang or crash: then a second child measures without it. Raise UnusableMachineError."""
     for with_all_reduce in (True, False):
-        ended = MEASURE.run(MeasureRequest(with_all_reduce=with_all_reduce), timeout_s, launch)
-        if ended.answer:
-            return ended.answer
-    last = " / ".join(last_lines(ended.exit.tail)[-2:])
-    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(ended.exit)}: {last}")
+        end = launch(MEASURE, MeasureRequest(with_all_reduce=with_all_reduce).model_dump_json(), timeout_s)
+        if answer := answer_in(end.record, Measured):
+            return answer
+    last = " / ".join(last_lines(end.tail)[-2:])
+    raise UnusableMachineError(f"{FIELD}: measuring this machine failed: {ending(end)}: {last}")
 
 
 def check_path(path: Path) -> None:
@@ -118,7 +118,7 @@ def write_machine_file(path: Path, measured: Measured) -> None:
 def machine_text(measured: Measured, parts: Mapping[str, Any]) -> str:
     """Raise UnusableMachineError if the product or the device's memory was not measured."""
     devices, links = len(measured.names), _nvlinks(measured)
-    stamp = f"measured by dpbench doctor {measured.date} on {measured.names[0]} with torch {measured.torch}"
+    stamp = f"measured by benchmarks.machine_file {measured.date} on {measured.names[0]} with torch {measured.torch}"
     generation = generation_of(measured)
     rings_over_nvlink = devices > 1 and _joined(links) == set(range(devices))
     table: dict[str, Any] = {
@@ -265,3 +265,25 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
+
+
+def main(path: Path) -> None:
+    check_path(path)
+    measured = ask_measured()
+    write_machine_file(path, measured)
+    print(
+        f"{path}: written",
+        *notes_of(measured),
+        f"to project on it: dpbench project convnet/base --machine {path}",
+        sep="\n",
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m benchmarks.machine_file FILE.toml")
+    try:
+        main(Path(sys.argv[1]))
+    except ReportedError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)

@@ -1,5 +1,7 @@
-"""`dpbench doctor --machine-file`: the file loads and gives back the numbers; what is wrong is one line."""
+"""The file of a measured machine: it loads and gives back the numbers; what is wrong is one line."""
 
+import subprocess
+import sys
 import tomllib
 from contextlib import nullcontext
 from itertools import combinations
@@ -9,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.doctor.write_machine import (
+from benchmarks.gate_plants import ROOT
+from benchmarks.machine_file import (
     MeasureRequest,
     ask_measured,
     check_path,
@@ -20,7 +23,7 @@ from dpbench.doctor.write_machine import (
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.projection.machine import Kind
 from dpbench.projection.machine_file import known_parts, load_machine
-from tests.doctor.machines import machine_of
+from tests.benchmarks.machines import machine_of
 from tests.fakes import ended
 
 PARTS = known_parts()
@@ -54,7 +57,7 @@ def test_a_projected_product_and_add_reach_the_measured_rates(described):
     assert (reached, device.peak["tf32"].mid / device.peak["float32"].mid) == (about(1e13), about(5))
     assert device.bandwidth.mid * device.efficiency.byte[Kind.ELEMENTWISE].mid == about(1e12)
     assert (device.gap.low, device.gap.mid, device.gap.high) == (about(1.84e-6), about(2e-6), about(2.16e-6))
-    assert "measured by dpbench doctor 2026-11-23 on Wizard 9000 with torch 2.13.0" in device.bandwidth.source
+    assert "measured by benchmarks.machine_file 2026-11-23 on Wizard 9000 with torch 2.13.0" in device.bandwidth.source
     assert machine.notes[0] == "1 x Wizard 9000; a CPU; measured on 2026-11-23"
     assert "host, taken as epyc-rome, and efficiencies, taken as ampere-a100," in machine.notes[1]
 
@@ -217,7 +220,7 @@ class Children:
         self.requests = []
 
     def __call__(self, command, stdin_text, timeout_s):
-        assert command[-1] == "dpbench.doctor.child.measure_machine"
+        assert command[-1] == "benchmarks.measure_machine"
         self.requests.append(MeasureRequest.model_validate_json(stdin_text).with_all_reduce)
         return next(self._ends)
 
@@ -241,3 +244,23 @@ def test_a_child_that_died_is_started_again_without_nccl():
 def test_a_child_that_fails_twice_is_one_line_with_its_last_words():
     with pytest.raises(UnusableMachineError, match=r"measuring this machine failed: .*SIGSEGV.*fallen off the bus"):
         ask_measured(launch=Children(CRASH, CRASH))
+
+
+def run(*words):
+    command = [sys.executable, "-m", "benchmarks.machine_file", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_file_of_two_lanes_of_the_cpu_is_written_and_loads(tmp_path):
+    path = tmp_path / "this.toml"
+    done = run(path)
+    assert (done.returncode, done.stderr, [file.name for file in tmp_path.iterdir()]) == (0, "", ["this.toml"])
+    assert f"{path}: written\nno accelerator: two lanes of the CPU" in done.stdout
+    assert load_machine(str(path)).devices == 2
+
+
+def test_a_wrong_path_is_one_line_and_writes_nothing(tmp_path):
+    done = run(tmp_path / "this.json")
+    line = f"machine-file: '{tmp_path}/this.json' is not allowed; allowed: a path that ends with .toml\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+    assert list(tmp_path.iterdir()) == []

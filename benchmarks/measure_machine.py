@@ -1,6 +1,6 @@
 """The child that measures five numbers of this machine's accelerators, or of two lanes of the CPU if it has none.
 
-python -m dpbench.doctor.child.measure_machine --record-fd N --parent-pid P
+python -m benchmarks.measure_machine --record-fd N --parent-pid P
 """
 
 import time
@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import torch
 
+from benchmarks.machine_file import Measured, MeasureRequest
 from dpbench.cases.host import cpu_model
-from dpbench.doctor.write_machine import Measured, MeasureRequest
 from dpbench.engine.child import answer
 from dpbench.jobs.probe_child import first_line, read_accelerators
 from dpbench.measure.clock import make_clock

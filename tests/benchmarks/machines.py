@@ -1,6 +1,6 @@
 """Measurements of machines that do not exist."""
 
-from dpbench.doctor.write_machine import Measured
+from benchmarks.machine_file import Measured
 
 FACTORS = tuple(0.9 + 0.01 * i for i in range(21))  # 10 %, 50 % and 90 % of it are 0.92, 1.0 and 1.08
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from dpbench.doctor.child import measure_machine
-from dpbench.doctor.child.measure_machine import _noted, _pair, measure, repeated
-from dpbench.doctor.write_machine import MeasureRequest
+from benchmarks import measure_machine
+from benchmarks.machine_file import MeasureRequest
+from benchmarks.measure_machine import _noted, _pair, measure, repeated
 
 
 def test_there_are_three_to_twenty_repeats_after_one_that_does_not_count():
