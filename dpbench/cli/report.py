@@ -62,9 +62,9 @@ def report(
         if history:
             check_history(inputs)
         inputs = replace(inputs, commit_dates=_commit_dates(inputs.records), with_days=history)
-    machines = by_machine(inputs.records, reference=chosen)
+    machines = by_machine(inputs.records, inputs.skipped, inputs.counts, chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
-    page = page_of(inputs, chosen)
+    page = page_of(inputs, compared=machines)
     write_page(page, output)
     if shown.form is not Form.TEXT or inputs.records:
         show_named_comparisons(named, shown.form, details=shown.details)

@@ -38,9 +38,14 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 )
 
 
-def page_of(page_inputs: PageInputs, reference: VariantId | None = None) -> Page:
-    """Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times."""
-    every = by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
+def page_of(
+    page_inputs: PageInputs, reference: VariantId | None = None, compared: list[MachineResults] | None = None
+) -> Page:
+    """Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times.
+
+    `compared` are the records by machine, if the caller has compared them already.
+    """
+    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
     table = raw_table(every)
