@@ -174,8 +174,8 @@ class Record(Row):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_id(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        case = fields.get("case")
+    def _without_id(cls, fields: Any) -> Any:
+        case = fields.get("case") if isinstance(fields, dict) else None
         if not isinstance(case, dict):
             return fields
         return {**fields, "case": {name: value for name, value in case.items() if name != "id"}}

@@ -139,5 +139,5 @@ def test_options_of_the_command_line_win_over_pyproject(call, tmp_path, monkeypa
     (tmp_path / "pyproject.toml").write_text("[tool.dpbench.compare]\nrounds = 0\n")
     code, _, err = call("compare", "--rounds", "1")
     assert (code, err.partition(": 0 is")[0]) == (2, "dpbench: pyproject.toml: tool.dpbench.compare.rounds")
-    assert call("gate")[0] == 3
+    assert call("gate")[0] == 2
     assert call("list")[0] == 0

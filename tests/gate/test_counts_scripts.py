@@ -48,7 +48,7 @@ def project(tmp_path_factory):
             3,
             ["ZeroDivisionError", "train.py, line 22"],
         ),
-        ("--head lines --settings gate.toml --tiers 1", 3, ["--tiers: 1 judges no script; allowed: tiers with 0"]),
+        ("--head lines --settings gate.toml --tiers 1", 2, ["--tiers: 1 judges no script; allowed: tiers with 0"]),
         ("--head lines --settings new.toml --tiers 0", 3, ["script: 'new.py': head has no such file"]),
         ("--head new --settings new.toml --tiers 0", 0, ["new, with nothing to hold it against: new.py"]),
     ],
