@@ -84,8 +84,7 @@ def count_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progre
     is_borrowed_alone = not has_steps and (both or scripts or benchmarks.lost)
     is_new = has_wrapper(sides.head) and not has_wrapper(sides.base)
     of_the_wrapper = wrapper_jobs() if has_wrapper(sides.base) and not is_borrowed_alone else {}
-    root = prepared.repository.root
-    tier0 = tier0_of(prepared.settings, root, of_the_wrapper, own_jobs(both), has_wrapper=not is_new)
+    tier0 = tier0_of(prepared.settings, of_the_wrapper, own_jobs(both), has_wrapper=not is_new)
     thresholds = {f"counts {benchmark.name}": benchmark.threshold for benchmark in both}
     counters = compare_counters(tier0, sides, thresholds, max(map(limit_s, both), default=LIMIT_S))
     if tier0.jobs and not counters.cases and counters.gap is None and 1 not in prepared.tiers:

@@ -213,7 +213,7 @@ class CountedStep(Frozen):
 class Uses(Frozen):
     """A table [[uses]]: a file of functions that are counted; measure/counted/uses.py says which.
 
-    The file is that of the working tree, as the settings are: one instrument for base and head.
+    The file is of the checkout that has the settings: one instrument for base and head, which head cannot change.
     """
 
     file: Annotated[str, BeforeValidator(_script)] = Field(
@@ -298,7 +298,7 @@ class Settings(Frozen):
     """`alarm_rate` is how often a whole gate may call equal code slower, as a share.
 
     `build` is the command that installs a commit into ``{folder}`` for the benchmarks in `borrowed`; none if it is
-    empty. `scripts`, `counted` and `uses` are not timed.
+    empty. `scripts`, `counted` and `uses` are not timed. The files of `uses` are those below `top`.
     """
 
     benchmarks: tuple[Benchmark, ...] = DEFAULT_BENCHMARKS
@@ -306,6 +306,7 @@ class Settings(Frozen):
     scripts: tuple[ScriptBenchmark, ...] = ()
     counted: tuple[CountedStep, ...] = ()
     uses: tuple[Uses, ...] = ()
+    top: Path = Path()
     build: str = DEFAULT_BUILD
     accepted: tuple[Accepted, ...] = ()
     alarm_rate: float = 0.005
@@ -341,11 +342,17 @@ def read_settings(
     """
     defaults, file = default_benchmarks(lanes), path or settings_file(root)
     settings = Settings(benchmarks=defaults) if file is None else load_settings(file, defaults)
-    missing = [uses.file for uses in settings.uses if not (root / uses.file).is_file()]
+    top = _checkout_of(file) or root
+    missing = [uses.file for uses in settings.uses if not (top / uses.file).is_file()]
     if missing:
-        raise SettingsError(f"uses: file: {missing[0]!r}: the working tree has no such file; allowed: one that it has")
-    replaced = {"benchmarks": (), "scripts": (), "counted": (), "uses": (), "borrowed": borrowed}
-    return settings.model_copy(update=replaced) if borrowed else settings
+        raise SettingsError(f"uses: file: {missing[0]!r}: {str(top)!r} has no such file; allowed: one that it has")
+    replaced = {"benchmarks": (), "scripts": (), "counted": (), "uses": (), "borrowed": borrowed} if borrowed else {}
+    return settings.model_copy(update={"top": top, **replaced})
+
+
+def _checkout_of(file: Path | None) -> Path | None:
+    """The top of the checkout with the file. In CI it is a trusted one, and the working tree is head's."""
+    return next((top for top in file.resolve().parents if (top / ".git").exists()), None) if file else None
 
 
 def settings_file(root: Path) -> Path | None:

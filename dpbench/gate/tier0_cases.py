@@ -7,7 +7,6 @@ settings    the tables [[counted]], also with twice the parameters or lanes: onl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dpbench.cases.case import Case
 from dpbench.cases.counted_cases import checked_cases
@@ -48,13 +47,13 @@ class Tier0:
         return {**self.jobs, **{doubling.name: self.jobs[doubling.large] for doubling in self.doublings}}
 
 
-def tier0_of(settings: Settings, root: Path, *jobs: Jobs, has_wrapper: bool = True) -> Tier0:
-    """Those of the settings, of which steps need the wrapper, beside `jobs`; `root` is the working tree."""
+def tier0_of(settings: Settings, *jobs: Jobs, has_wrapper: bool = True) -> Tier0:
+    """Those of the settings, of which steps need the wrapper, beside `jobs`."""
     tables = settings.counted if has_wrapper else ()
     pairs = [(table, large) for table in tables for large in [table.doubled()] if large is not None]
     plain = {name: job for named in jobs for name, job in named.items()}
     plain |= {name_of(table.case()): _step(table) for table in tables if table.doubled() is None}
-    plain |= {uses.name: CountJob(case=uses.case(root)) for uses in settings.uses}
+    plain |= {uses.name: CountJob(case=uses.case(settings.top)) for uses in settings.uses}
     growing = {name_of(step.case()): _step(step) for pair in pairs for step in pair}
     doublings = tuple(Doubling(*(name_of(step.case()) for step in pair)) for pair in pairs)
     return Tier0({**growing, **plain}, doublings, frozenset(growing.keys() - plain.keys()))

@@ -37,7 +37,7 @@ def refused(repository, tmp_path, monkeypatch, capfd):
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capfd.readouterr()
-        assert ended.value.code in (2, 3), out + err
+        assert ended.value.code == 3, out + err
         assert out == ""
         (line,) = (printed for printed in err.splitlines() if printed.startswith("dpbench: "))  # others are stages
         return f"{line}\n"

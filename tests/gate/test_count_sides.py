@@ -252,12 +252,12 @@ def test_a_table_adds_a_step_or_asks_more_of_one_and_its_doubling_is_compared_by
     grown = CountedStep(workload="many/tiny", devices="cpu*2", mode="infer", doubled_devices="cpu*4")
     settings = Settings(counted=(more, grown), uses=(Uses(file="a.py"),))
     names = ["counts mlp/tiny cpu*2", "counts many/tiny cpu*2 infer", "counts many/tiny cpu*4 infer", "a.py cpu*2"]
-    tier0 = tier0_of(settings, Path("/work"), {names[0]: CountJob(case=CASE)})
+    tier0 = tier0_of(settings, {names[0]: CountJob(case=CASE)})
     assert tier0.jobs.keys() == set(names)
     assert tier0.jobs[names[0]].more_steps == 9
     assert (tier0.doublings, tier0.grown) == ((Doubling(*names[1:3]),), set(names[1:3]))
     assert tier0.jobs_by_benchmark()[f"growth from {names[1]}"] == tier0.jobs[names[2]]
-    assert tier0_of(settings, Path("/work"), has_wrapper=False).jobs.keys() == {names[3]}
+    assert tier0_of(settings, has_wrapper=False).jobs.keys() == {names[3]}
 
 
 SMALL, LARGE = "counts many/tiny cpu*2", "counts many/small cpu*2"

@@ -6,13 +6,13 @@ import pytest
 
 from benchmarks.gate_plants import ROOT, Code
 from dpbench.gate.count_sides import compare_records
-from dpbench.gate.settings import Tolerances, load_settings
+from dpbench.gate.settings import Tolerances, read_settings
 from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from dpbench.gate.verdict import judged_counters
 from dpbench.jobs.count import run_jobs
 from tests.simulated import needs_simulator
 
-TIER0 = tier0_of(load_settings(ROOT / "benchmarks/gate.toml"), ROOT, wrapper_jobs())
+TIER0 = tier0_of(read_settings(ROOT, None, ()), wrapper_jobs())
 COUNTED = ("counts mlp/tiny cpu*4", "counts mlp/tiny sim:0+sim:1+sim:2+sim:3")
 LOG = "__import__('logging').getLogger('x').isEnabledFor(10)"
 CHANGES = {

@@ -10,7 +10,7 @@ import pytest
 from dpbench.engine.launch import launch
 from dpbench.gate.count_sides import Records, compare_records, count_folders
 from dpbench.gate.judgement import CounterChange
-from dpbench.gate.settings import load_settings
+from dpbench.gate.settings import read_settings
 from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from tests.simulated import needs_simulator
 
@@ -38,8 +38,8 @@ def planted(folder: Path, *edits: Edit) -> Path:
     return folder
 
 
-SETTINGS = load_settings(ROOT / "benchmarks/gate.toml")
-TIER0 = tier0_of(SETTINGS, ROOT, wrapper_jobs())
+SETTINGS = read_settings(ROOT, None, ())
+TIER0 = tier0_of(SETTINGS, wrapper_jobs())
 
 
 def counted(cases: Sequence[str], folder: Path) -> Records:

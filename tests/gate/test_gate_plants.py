@@ -10,7 +10,7 @@ from benchmarks.gate_plants import ROOT, Code, plants
 from dpbench.engine.launch import launch
 from dpbench.gate.causes import find_blames
 from dpbench.gate.count_sides import compare_records
-from dpbench.gate.settings import load_settings
+from dpbench.gate.settings import read_settings
 from dpbench.gate.sides import Sides
 from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from dpbench.jobs.count import run_jobs
@@ -19,7 +19,7 @@ from tests.simulated import needs_simulator
 
 ALL = [plant for plant in plants() if plant.cases]
 COUNTED = {plant.name: plant for plant in sampled(ALL, 16)}
-TIER0 = tier0_of(load_settings(ROOT / "benchmarks/gate.toml"), ROOT, wrapper_jobs())
+TIER0 = tier0_of(read_settings(ROOT, None, ()), wrapper_jobs())
 CASES = TIER0.jobs
 BASE = Code()
 pytestmark = pytest.mark.timeout(1200)  # some 40 counts of cases, or 150, by one child

@@ -23,6 +23,7 @@ from dpbench.gate.settings import (
     read_settings,
     settings_file,
 )
+from dpbench.gate.tier0_cases import tier0_of
 from tests.cli.repositories import git
 
 FULL = """
@@ -267,9 +268,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_settings(tmp_path / "latin.toml")
 
 
-def test_a_file_of_uses_that_the_working_tree_lacks_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_uses_is_of_the_checkout_that_has_the_settings(tmp_path: Path) -> None:
+    """In CI the working tree is head's, and the settings are of a trusted branch."""
+    for name in ("trusted", "head"):
+        git(tmp_path, "init", "--quiet", name)
+        (tmp_path / name / "a.py").touch()
+    (tmp_path / "trusted" / "gate.toml").write_text(USES)
+    settings = read_settings(tmp_path / "head", tmp_path / "trusted" / "gate.toml", ("cpu",))
+    (job,) = tier0_of(settings).jobs.values()
+    assert job.case.workload == f"uses {tmp_path}/trusted/a.py"
+
+
+def test_a_file_of_uses_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "gate.toml").write_text(USES)
-    with pytest.raises(SettingsError, match=r"^uses: file: 'a.py': the working tree has no such file; allowed: one"):
+    with pytest.raises(SettingsError, match=r"^uses: file: 'a.py': '.*' has no such file; allowed: one"):
         read_settings(tmp_path, tmp_path / "gate.toml", ("cpu",))
     (tmp_path / "a.py").touch()
     assert [uses.name for uses in read_settings(tmp_path, tmp_path / "gate.toml", ("cpu",)).uses] == ["a.py cpu*2"]
