@@ -246,7 +246,7 @@ def test_each_sentence_about_strangers_has_its_test():
     page = (ROOT / "dpbench/gate/STRANGERS.md").read_text()
     named = re.findall(r"`(test_\w+)`", page)
     bullets = [line for line in page.splitlines() if line.startswith("- ")]
-    files = [path for room in ("jobs", "engine") for path in (ROOT / "tests" / room).glob("test_*.py")]
+    files = [path for room in ("jobs", "engine", "gate") for path in (ROOT / "tests" / room).glob("test_*.py")]
     defined = "".join(path.read_text() for path in files)
     assert all("`test_" in bullet for bullet in bullets)
     assert [name for name in named if f"def {name}(" not in defined] == []
