@@ -1,22 +1,20 @@
 """Call the replicas in the way that the policy names, or in the one that measures fastest."""
 
 import contextvars
-import threading
 import time
 import warnings
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import torch
 
 from dpbench.parallel.lanes import wait_for_all
 from dpbench.parallel.policy import Dispatch, Policy
+from dpbench.parallel.sequential import SequentialRun, StallWatchdog
 from dpbench.parallel.thread_state import ThreadHazards, ThreadState, has_used_forward_ad
-from dpbench.parallel.threads import LaneThread, StallWatchdog, ThreadPools, WatchedRun, WatchedThread, value_of
+from dpbench.parallel.threads import Call, ThreadPools
 
 TRIES = 4
 """The first measurement of each choice does not count: it starts threads and warms caches."""
@@ -57,67 +55,6 @@ class Autotuner:
             if all(len(times) >= TRIES for times in self._times_s.values()):
                 # The shortest of a few times is the one with the least disturbance.
                 self.chosen = choose({choice: min(times[1:]) for choice, times in self._times_s.items()})
-
-
-Call = Callable[[], Any]
-_END: Any = object()
-
-
-class SequentialRun(WatchedRun):
-    __slots__ = ("_context", "_count", "_lock", "_pending", "_pools", "_rescued", "_state", "_thread", "rescue")
-
-    def __init__(
-        self, calls: Sequence[Call], devices: Sequence[torch.device], state: ThreadState, pools: ThreadPools
-    ) -> None:
-        super().__init__(devices)
-        self._count = len(calls)
-        self._pending = deque([*calls, _END, _END])  # one end for each of two threads, which never take the same item
-        self._pools = pools
-        self._state = state
-        self._context = contextvars.copy_context()
-        self._lock = threading.Lock()
-        self.rescue: LaneThread | None = None
-        self._rescued: SimpleQueue[Any] = SimpleQueue()
-        self._thread = WatchedThread()
-
-    @property
-    def progress(self) -> int | None:
-        pending = len(self._pending) - 2
-        return pending if pending > 0 else None
-
-    @property
-    def thread(self) -> WatchedThread:
-        return self._thread
-
-    def run(self) -> list[Any]:
-        """Call this in the thread that made the run."""
-        calls = iter(self._pending.popleft, _END)
-        results: list[Any] = []
-        try:
-            for call in calls:
-                results.append(self._state.run_here(call))
-            if len(results) < self._count:  # the watchdog has taken the others
-                results += value_of(self._rescued.get())
-            return results
-        except BaseException:
-            list(calls)  # after an interrupt no further call begins
-            with self._lock:
-                rescue = self.rescue
-            if rescue is not None:
-                rescue.wait()
-            raise
-
-    def rescue_others(self) -> None:
-        with self._lock:
-            hazards = ThreadHazards(self._devices)
-            calls = [
-                partial(self._state.run_elsewhere, partial(self._context.copy().run, call))
-                for call in iter(self._pending.popleft, _END)
-            ]
-            if calls:
-                self.hazards = hazards
-                self.rescue = LaneThread("dp-lane-rescue")
-                self.rescue.submit(partial(self._pools.run, calls[0], calls[1:]), self._rescued.put)
 
 
 HAZARD_CHECKS = 100
@@ -201,7 +138,7 @@ class Dispatcher:
                 self._warn(uses)
         return results
 
-    def _run_watched(self, run: WatchedRun) -> list[Any]:
+    def _run_watched(self, run: SequentialRun) -> list[Any]:
         results = self._watchdog.run(run)
         if run.hazards is not None:
             warnings.warn(_STALLED, stacklevel=2)

@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
+from dpbench.parallel import sequential
 from dpbench.parallel import thread_state as thread_hazards
-from dpbench.parallel import threads
 from dpbench.parallel.buckets import FlatCopy
 from tests.parallel.models import mlp
 
@@ -35,9 +35,9 @@ def pair():
 @pytest.fixture
 def _quick_watchdog(monkeypatch):
     """Slow replicas are rescued soon; those that wait for a lock, as always."""
-    monkeypatch.setattr(threads, "CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr(threads, "SLOW_CHECKS", 2)
-    monkeypatch.setattr(threads, "FIRST_FACTOR", 1)
+    monkeypatch.setattr(sequential, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(sequential, "SLOW_CHECKS", 2)
+    monkeypatch.setattr(sequential, "FIRST_FACTOR", 1)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from dpbench.parallel import DataParallel, Policy
-from dpbench.parallel import threads as watchdog
-from dpbench.parallel.dispatch import SequentialRun
+from dpbench.parallel import sequential as watchdog
+from dpbench.parallel.sequential import SequentialRun, StallWatchdog, check_all
 from dpbench.parallel.thread_state import ThreadState
-from dpbench.parallel.threads import StallWatchdog, ThreadPools, check_all
+from dpbench.parallel.threads import ThreadPools
 from tests.parallel.models import Call, mlp
 from tests.parallel.on_lanes import exit_code_of, no_warnings
 from tests.parallel.test_threads import has_ended

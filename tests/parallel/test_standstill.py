@@ -11,10 +11,10 @@ import time
 import pytest
 import torch
 
-from dpbench.parallel import threads as watchdog
-from dpbench.parallel.dispatch import SequentialRun
+from dpbench.parallel import sequential as watchdog
+from dpbench.parallel.sequential import SequentialRun, WatchedThread
 from dpbench.parallel.thread_state import ThreadState
-from dpbench.parallel.threads import ThreadPools, WatchedThread
+from dpbench.parallel.threads import ThreadPools
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what a thread waits for")
 
