@@ -129,7 +129,7 @@ def loops_per_step(setup: Setup) -> dict[str, float]:
     for rounds in (2, 6):
         taken = [setup.take(benchmarks, number, injected).ratios for number in range(rounds)]
         for name, count in injected.items():
-            per_step[name] = round(count) / max(median(expm1(ratios[name].contrast) for ratios in taken), 0.01)
+            per_step[name] = round(count) / max(median(expm1(ratios[name].median.head) for ratios in taken), 0.01)
         injected = {name: count / 10 for name, count in per_step.items()}
     return per_step
 
@@ -280,9 +280,9 @@ def _tested(condition: str, trials: Sequence[Trial], settings: Settings) -> dict
             {
                 "benchmark": name,
                 "rounds": len(of_rounds),
-                "ratio": exp(fmean(ratio.contrast for ratio in of_rounds)),
-                "spread": stdev([ratio.contrast for ratio in of_rounds]),
-                "twin_spread": stdev([ratio.twin for ratio in of_rounds]),
+                "ratio": exp(fmean(ratio.median.head for ratio in of_rounds)),
+                "spread": stdev([ratio.median.head for ratio in of_rounds]),
+                "twin_spread": stdev([ratio.median.twin for ratio in of_rounds]),
             }
             for name, of_rounds in ratios.items()
         ],

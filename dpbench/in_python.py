@@ -89,10 +89,10 @@ def compare(
     inputs, target = batch
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     _check_batch(inputs, target)
-    given = {_name(variant): variant for variant in variants if not isinstance(variant, str)}
+    factories = {_name(variant): variant for variant in variants if not isinstance(variant, str)}
     names = [variant if isinstance(variant, str) else f"{_MODULE}:{_name(variant)}" for variant in variants]
     workload, limit = f"{_name(model)}_model", USUAL if budget is None else budget
-    given[workload] = _factory(model, inputs, target, loss, optimizer)
+    factories[workload] = _factory(model, inputs, target, loss, optimizer)
     spec = from_options(
         {
             "variants": ",".join(names),
@@ -105,7 +105,7 @@ def compare(
             "case_time": limit,
         }
     )
-    with _importable(given):
+    with _importable(factories):
         return _measured(spec, Path(results), settles=rounds is None and budget is None)
 
 
@@ -123,8 +123,8 @@ def _measured(spec: Spec, results: Path, *, settles: bool) -> Result:
     return Result(compare_records(swept.records, planned.skipped), swept.records)
 
 
-def _name(given: Any) -> str:
-    return str(getattr(given, "__name__", type(given).__name__))
+def _name(thing: Any) -> str:
+    return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def _check_batch(inputs: Sequence[Any], target: Any) -> None:
@@ -159,7 +159,7 @@ def _factory(
 
 
 @contextmanager
-def _importable(given: dict[str, Any]) -> Iterator[None]:
+def _importable(factories: dict[str, Any]) -> Iterator[None]:
     """Within the block, children find a module with these names, whose objects travel by cloudpickle."""
     try:
         import cloudpickle
@@ -168,7 +168,7 @@ def _importable(given: dict[str, Any]) -> Iterator[None]:
     before = os.environ.get("PYTHONPATH")
     with TemporaryDirectory(prefix="dpbench-") as folder:
         Path(folder, f"{_MODULE}.py").write_text(_SOURCE)
-        Path(folder, f"{_MODULE}.pickle").write_bytes(cloudpickle.dumps(given))
+        Path(folder, f"{_MODULE}.pickle").write_bytes(cloudpickle.dumps(factories))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, before)))
         try:
             yield

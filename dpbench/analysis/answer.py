@@ -25,7 +25,8 @@ _LARGE_SAVING = 0.05
 """A share of the step."""
 _SPARE = 1.3
 """Budgets are this many times what the rounds should take: rounds differ."""
-_SINGLE, _FLOOR = VariantId(VariantName.SINGLE), VariantId(VariantName.FLOOR)
+_SINGLE = VariantId(VariantName.SINGLE)
+_FLOOR = VariantId(VariantName.FLOOR)
 _OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
 """Named if they differ from their defaults."""
 PERCENT_OF = {

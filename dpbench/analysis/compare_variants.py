@@ -174,9 +174,9 @@ def _throttled(records: Iterable[Record], comparisons: Iterable[Comparison]) -> 
             firsts.setdefault(record.case, {}).setdefault(record.metrics.is_throttled, record)
     for comparison in comparisons:
         cases = [*(row.summary.case for row in comparison.rows), single_device_baseline(comparison.setting)]
-        known = [firsts[case] for case in cases if case in firsts]
+        known_states = [firsts[case] for case in cases if case in firsts]
         hot, cool = (
-            next((by_state[state] for by_state in known if state in by_state), None) for state in (True, False)
+            next((by_state[state] for by_state in known_states if state in by_state), None) for state in (True, False)
         )
         if hot and cool:
             names = [f"{record.case.id} (round {record.round})" for record in (hot, cool)]
@@ -200,14 +200,14 @@ def _settings(cases: Iterable[Case]) -> list[Case]:
     cases = list(cases)
     parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
     in_others = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
-    own = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in in_others]
-    return [next(group) for _, group in groupby(own, key=lambda case: case.setting)]
+    own_cases = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in in_others]
+    return [next(group) for _, group in groupby(own_cases, key=lambda case: case.setting)]
 
 
 def _comparison(
-    setting: Case, own: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
+    setting: Case, own_cases: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
 ) -> Comparison:
-    cases = sorted({on_one_device(setting), *own}, key=lambda case: case.variant.order)
+    cases = sorted({on_one_device(setting), *own_cases}, key=lambda case: case.variant.order)
     present = [summaries[case] for case in cases if case in summaries]
     timed = {summary.case.variant: summary for summary in present if summary.step_times_s}
     reference = next((timed[name] for name in candidates if name in timed and len(timed) > 1), None)

@@ -72,13 +72,13 @@ def copies_by_link(counts: Counts) -> tuple[_Sums, _Sums]:
 
 
 def _sums(tables: Iterable[Mapping[str, int] | None]) -> _Sums:
-    known = [table for table in tables if table is not None]
-    return sum(map(Counter, known), Counter()) if known else None
+    counted_tables = [table for table in tables if table is not None]
+    return sum(map(Counter, counted_tables), Counter()) if counted_tables else None
 
 
 def _traffic(tables: Iterable[Mapping[str, Traffic] | None], field: str) -> _Sums:
-    known = [table for table in tables if table is not None]
-    return _sums({name: getattr(traffic, field) for name, traffic in table.items()} for table in known)
+    counted_tables = [table for table in tables if table is not None]
+    return _sums({name: getattr(traffic, field) for name, traffic in table.items()} for table in counted_tables)
 
 
 def _total(sums: _Sums) -> int | None:

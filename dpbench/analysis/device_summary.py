@@ -55,9 +55,9 @@ def busiest_and_idlest(devices: Sequence[DeviceSummary]) -> tuple[DeviceSummary,
     measure = next((name for name in _BUSYNESS if any(device.value(name) is not None for device in devices)), None)
     if len(devices) < 2 or measure is None:
         return tuple(devices[:1])
-    known = [(value, device) for device in devices if (value := device.value(measure)) is not None]
-    busiest = max(known, key=lambda pair: pair[0])[1]
-    idlest = min(reversed(known), key=lambda pair: pair[0])[1]
+    known_values = [(value, device) for device in devices if (value := device.value(measure)) is not None]
+    busiest = max(known_values, key=lambda pair: pair[0])[1]
+    idlest = min(reversed(known_values), key=lambda pair: pair[0])[1]
     return (busiest,) if idlest is busiest else (busiest, idlest)
 
 
@@ -67,11 +67,11 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
     def over(read: Callable[[DeviceTelemetry], Reading]) -> OverRounds:
         return over_rounds([reading if isinstance(reading, Reading) else read(reading) for reading in telemetry])
 
-    known = [window for window in telemetry if isinstance(window, DeviceTelemetry)]
-    causes = dict.fromkeys(cause for window in known for cause in window.throttled_s)
+    windows = [window for window in telemetry if isinstance(window, DeviceTelemetry)]
+    causes = dict.fromkeys(cause for window in windows for cause in window.throttled_s)
     return DeviceSummary(
         device=device,
-        uuids=tuple(dict.fromkeys(window.uuid for window in known)),
+        uuids=tuple(dict.fromkeys(window.uuid for window in windows)),
         figures={
             **{name: over(attrgetter(name)) for name in TELEMETRY},
             "window_s": over(lambda window: Reading(value=window.window_s)),
@@ -82,7 +82,7 @@ def _summary(device: str, rounds: Sequence[WindowReadings]) -> DeviceSummary:
             },
         },
         throttled_s={
-            cause: over_rounds([window.throttled_s.get(cause, _ABSENT) for window in known]) for cause in causes
+            cause: over_rounds([window.throttled_s.get(cause, _ABSENT) for window in windows]) for cause in causes
         },
     )
 

@@ -32,12 +32,12 @@ def plan_counts(spec: Spec) -> Plan:
         _check(devices, min(spec.batch))
         for workload, batch in product(spec.workloads, spec.batch):
             for variant in spec.variants:
-                wanted = [_case(variant, workload, batch, place) for place in _places(devices)]
-                reasons = {case: _why_unsupported(case) for case in wanted}
+                candidates = [_case(variant, workload, batch, place) for place in _places(devices)]
+                reasons = {case: _why_unsupported(case) for case in candidates}
                 counted = [case for case, reason in reasons.items() if reason is None]
                 cases.update(dict.fromkeys(counted))
                 if not counted:
-                    skipped.append(Skip(wanted[-1], str(reasons[wanted[-1]])))
+                    skipped.append(Skip(candidates[-1], str(reasons[candidates[-1]])))
     return Plan(tuple(cases), tuple(skipped))
 
 

@@ -40,8 +40,8 @@ def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
     cases: dict[Case, None] = {}
     skipped: dict[Case, str] = {}
     for group in _settings(spec, lanes, threads, machines):
-        wanted = [_of_variant(group, variant) for variant in spec.variants]
-        reasons = {case: why_unsupported(case, machine) for case in wanted}
+        candidates = [_of_variant(group, variant) for variant in spec.variants]
+        reasons = {case: why_unsupported(case, machine) for case in candidates}
         skipped.update({case: reason for case, reason in reasons.items() if reason is not None})
         runnable = [case for case, reason in reasons.items() if reason is None]
         cases.update(dict.fromkeys(runnable))
@@ -127,7 +127,9 @@ def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
         )
 
 
-_STARTUP_GUESS_S, _CASE_GUESS_S, _RANKS_GUESS_S = 3.0, 1.1, 1.8
+_STARTUP_GUESS_S = 3.0
+_CASE_GUESS_S = 1.1
+_RANKS_GUESS_S = 1.8
 """Seconds of a round, of each case in it, and more of one with a process for each rank.
 
 A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).

@@ -96,10 +96,10 @@ class VariantId(str):
             raise ValueError(f"{text!r} has wrong brackets; allowed: one pair after the name, as in {_EXAMPLE}")
         word, inside = match["name"].strip(), match["parameters"] or ""
         name = _name(word, text)
-        given = dict(sorted(_parameters(name, text, inside).items()))
-        variant = super().__new__(cls, _text(name, given))
+        values = dict(sorted(_parameters(name, text, inside).items()))
+        variant = super().__new__(cls, _text(name, values))
         variant.name = name
-        variant.values, variant.arguments = ({}, given) if variant.is_own else (given, {})
+        variant.values, variant.arguments = ({}, values) if variant.is_own else (values, {})
         return variant
 
     @classmethod
@@ -157,26 +157,26 @@ def split_list(text: str) -> list[str]:
 def _name(word: str, text: str) -> VariantName | OwnName:
     if word in list(VariantName):
         return VariantName(word)
-    own = registered("variants")
-    if word not in own and not is_factory(word):
-        raise ValueError(f"{text!r} is no variant{nearest(word, [*VariantName, *own])}")
+    own_names = registered("variants")
+    if word not in own_names and not is_factory(word):
+        raise ValueError(f"{text!r} is no variant{nearest(word, [*VariantName, *own_names])}")
     fault = f"{text!r} is no variant; allowed: {VARIANT}"
-    return OwnName(parse_factory(own[word].value if word in own else word, fault))
+    return OwnName(parse_factory(own_names[word].value if word in own_names else word, fault))
 
 
-def _text(name: VariantName | OwnName, given: Mapping[str, Value]) -> str:
-    inside = ",".join(f"{key}={value_text(value)}" for key, value in given.items())
+def _text(name: VariantName | OwnName, values: Mapping[str, Value]) -> str:
+    inside = ",".join(f"{key}={value_text(value)}" for key, value in values.items())
     return f"{name}[{inside}]" if inside else str(name)
 
 
 def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str, Value]:
-    given: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in inside.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if isinstance(name, OwnName) and key.isidentifier() and equals and key not in given:
-            given[key] = parse_value(value)
+        if isinstance(name, OwnName) and key.isidentifier() and equals and key not in values:
+            values[key] = parse_value(value)
             continue
-        fault = _fault(name, key, given)
+        fault = _fault(name, key, values)
         if fault is not None:
             allowed = one_of(name.parameters) or (
                 "key=value" if isinstance(name, OwnName) else f"{name} without brackets"
@@ -184,15 +184,15 @@ def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str
             raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
         parameter = name.parameters[key]
         try:
-            given[key] = parameter.parse(value)
+            values[key] = parameter.parse(value)
         except ValueError:
             what = f"{key}={value!r} in {text!r} is not allowed" if equals else f"{key!r} in {text!r} has no value"
             raise ValueError(f"{what}; allowed: {parameter.allowed}") from None
-    return given
+    return values
 
 
-def _fault(name: VariantName | OwnName, key: str, given: Mapping[str, Value]) -> str | None:
-    if key in given:
+def _fault(name: VariantName | OwnName, key: str, values: Mapping[str, Value]) -> str | None:
+    if key in values:
         return "is given twice"
     if isinstance(name, OwnName):
         return "is no argument"

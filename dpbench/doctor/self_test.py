@@ -23,10 +23,12 @@ from dpbench.records.record import Outcome, Record
 SECONDS = 60.0
 _CHILD_SAMPLING_S = 1.0
 _CHILD_TIMEOUT_S = 60.0
-_LEAST_PAIRS, _MOST_PAIRS = 3, 20
+_LEAST_PAIRS = 3
+_MOST_PAIRS = 20
 _SEED = 0
 
-SOME_PERCENT, MANY_PERCENT = 5.0, 20.0
+SOME_PERCENT = 5.0
+MANY_PERCENT = 20.0
 """Up to the first `detectable` a gate works as designed; above the second a comparison shows little."""
 
 _Z90 = 1.2816  # the 90 % quantile of a normal value: a slowdown of `detectable` is found with this power

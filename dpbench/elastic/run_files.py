@@ -19,7 +19,9 @@ AGENT_VARIABLE = "DPBENCH_ELASTIC_AGENT"
 
 ENVIRONMENT_FILE = "environment.json"
 """The Environment, in the folder of events, by rank 0 of an undisturbed run."""
-LAST_CALL_S, HEARTBEAT_S, MOST_LATE_HEARTBEATS = 3, 1, 6
+LAST_CALL_S = 3
+HEARTBEAT_S = 1
+MOST_LATE_HEARTBEATS = 6
 """The rendezvous of agents that leave and join. torch's defaults are 30, 5 and 3; see child/fleet.py."""
 
 

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from dpbench.engine.process_tree import die_with_parent
 
-_BALLAST, _MOST_BALLAST_BYTES = 64, 4096
+_BALLAST = 64
+_MOST_BALLAST_BYTES = 4096
 
 
 @contextmanager

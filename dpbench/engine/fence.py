@@ -30,12 +30,20 @@ _DATA = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 """Data in the user's cache, which a fenced process reads from its old place."""
 
 _STDERR = 2
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # asm-generic/unistd.h
+_CREATE_RULESET = 444  # asm-generic/unistd.h
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
 _SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 # linux/landlock.h. Bit 1 writes a file, bits 4 to 12 remove or make one, 13 moves it elsewhere, 14 truncates it.
-_VERSION_FLAG, _PATH_BENEATH, _SCOPE_SIGNAL = 1, 1, 2
-_WRITES, _MOVE, _TRUNCATE = 1 << 1 | 0x1FF << 4, 1 << 13, 1 << 14
-_WITH_MOVE, _WITH_TRUNCATE, _WITH_SCOPE = 2, 3, 6
+_VERSION_FLAG = 1
+_PATH_BENEATH = 1
+_SCOPE_SIGNAL = 2
+_WRITES = 1 << 1 | 0x1FF << 4
+_MOVE = 1 << 13
+_TRUNCATE = 1 << 14
+_WITH_MOVE = 2
+_WITH_TRUNCATE = 3
+_WITH_SCOPE = 6
 
 
 def landlock_version() -> int:

@@ -10,13 +10,16 @@ from pathlib import Path
 
 from dpbench.cases.host import parse_cpu_times, usable_cores
 
-LOADED, BUSY = 0.1, 0.5
+LOADED = 0.1
+BUSY = 0.5
 """Shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
 TOO_BUSY = 4.0
 """Processes for each core that want to run: with four, gates were still decided; with seven to ten, one round took five
 minutes.
 """
-_SAMPLES, _BETWEEN_S, _WAIT_S = 20, 0.05, 10.0
+_SAMPLES = 20
+_BETWEEN_S = 0.05
+_WAIT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,10 @@ class LoadMeter:
             times = parse_cpu_times(self._stat.read_text())
         except (OSError, ValueError):
             return None
-        own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return (times.busy + times.stolen) / os.sysconf("SC_CLK_TCK") - sum(use.ru_utime + use.ru_stime for use in own)
+        own_usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return (times.busy + times.stolen) / os.sysconf("SC_CLK_TCK") - sum(
+            use.ru_utime + use.ru_stime for use in own_usages
+        )
 
 
 def wait_for_quiet(limit_s: float, say: Callable[..., object], read: Callable[[], float] | None = None) -> float:

@@ -16,7 +16,9 @@ import psutil
 GRACE_S = 30.0
 """The wait for a process after SIGKILL, which first frees its memory and a driver's contexts."""
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 1, 36, 37  # linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 class UnkillableError(RuntimeError):

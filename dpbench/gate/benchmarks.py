@@ -71,17 +71,17 @@ class Benchmarks:
 
 def choose_benchmarks(prepared: Prepared, sides: Sides, progress: Progress) -> Benchmarks:
     """Raise GateError if head lacks or breaks one."""
-    own = comparable(prepared.settings.benchmarks, sides.base, sides.head)
-    if own.new:
+    own_benchmarks = comparable(prepared.settings.benchmarks, sides.base, sides.head)
+    if own_benchmarks.new:
         progress("counting one step of head's new benchmarks")
-        _check_new(own.new, sides)
+        _check_new(own_benchmarks.new, sides)
     if not prepared.settings.borrowed:
-        return own
+        return own_benchmarks
     progress("looking for the benchmarks of base and of head")
     borrowed = look_up(prepared.settings.borrowed, sides)
     values = [] if 0 in prepared.tiers else [benchmark.name for benchmark in filter(is_value, borrowed.both)]
     notes = tuple(f"{name}: not compared: values are of tier 0" for name in values)
-    return own.beside(borrowed).beside(Benchmarks(notes=notes, left_out=tuple(values)))
+    return own_benchmarks.beside(borrowed).beside(Benchmarks(notes=notes, left_out=tuple(values)))
 
 
 def comparable(benchmarks: Sequence[Benchmark], base: Path, head: Path) -> Benchmarks:

@@ -43,7 +43,7 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
         return ()
     code = changed_code(sides.base, sides.head)
     names = dict.fromkeys(change.benchmark for change in worse)
-    wanted = [
+    detailed_jobs = [
         _detailed(jobs[name], [change.counter for change in worse if change.benchmark == name]).model_copy(
             update={"folder": str(folder), "changed": lines}
         )
@@ -52,7 +52,7 @@ def find_blames(changes: Iterable[CounterChange], jobs: Mapping[str, CountJob], 
     ]
     records: Sequence[CountRecord]
     try:
-        records = run_jobs(wanted, launch=sides.launch)
+        records = run_jobs(detailed_jobs, launch=sides.launch)
     except ChildError:
         records = ()
     pairs = zip(records[::2], records[1::2], strict=True)

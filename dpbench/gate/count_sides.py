@@ -242,9 +242,9 @@ def settled(
     That of base must be the same up to the threshold. Pure.
     """
     kept, notes, gaps = list[CounterChange](), list[str](), list[str]()
-    others = {(change.benchmark, change.counter): change for change in second}
+    second_changes = {(change.benchmark, change.counter): change for change in second}
     for change in first:
-        other = others.get((change.benchmark, change.counter))
+        other = second_changes.get((change.benchmark, change.counter))
         if not change.counter.startswith("value "):
             kept += [change] if change == other else []
             notes += [] if change == other else [f"{change.benchmark}: {change.counter} differs by itself; left out"]

@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from dpbench.measure.borrowed.asv_conf import repo_subdir
 from dpbench.text.outside import read_input, read_toml
 
-_OF_A_FILE, _MOST_MINUTES = 2, 30
+_OF_A_FILE = 2
+_MOST_MINUTES = 30
 """Minutes of a gate for each file of benchmarks or suite, and for all. A factory has one. These are guesses."""
 _ASV = ("asv.conf.json", "asv.conf.jsonc")
 _HEAD = """\
@@ -84,17 +85,25 @@ def find_benchmarks(root: Path, files: Iterable[str]) -> FoundBenchmarks:
     )
 
 
-def settings_text(own: FoundBenchmarks) -> str:
+def settings_text(found_benchmarks: FoundBenchmarks) -> str:
     """Examples in comments if there are no benchmarks. Pure."""
-    build = "" if own.is_installable else 'build = ""                          # pip cannot install this repository\n'
+    build = (
+        ""
+        if found_benchmarks.is_installable
+        else 'build = ""                          # pip cannot install this repository\n'
+    )
     tables = [
-        _FACTORY.format(name=_quoted(name), factory=_quoted(factory)) for name, factory in _named(own.factories).items()
+        _FACTORY.format(name=_quoted(name), factory=_quoted(factory))
+        for name, factory in _named(found_benchmarks.factories).items()
     ]
-    if own.has_asv:
+    if found_benchmarks.has_asv:
         tables.append(_BORROWED.format(suite="asv", text='"."', meaning="a regular expression"))
-    for test in own.tests:
+    for test in found_benchmarks.tests:
         tables.append(_BORROWED.format(suite="pytest", text=_quoted(test), meaning="every benchmark in this file"))
-    minutes = min(_MOST_MINUTES, 4 + len(own.factories) + _OF_A_FILE * (len(own.tests) + own.has_asv))
+    minutes = min(
+        _MOST_MINUTES,
+        4 + len(found_benchmarks.factories) + _OF_A_FILE * (len(found_benchmarks.tests) + found_benchmarks.has_asv),
+    )
     return _HEAD.format(build=build, minutes=max(5, minutes)) + ("".join(tables) or _NOTHING)
 
 
@@ -119,8 +128,11 @@ def _factories(tree: ast.Module) -> Iterator[str]:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in tree.body if any("dpbench" in ast.unparse(node) for node in imports) else ():
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not node.name.startswith("_"):
-            given = node.args
-            needs = len(given.posonlyargs) + len(given.args) > len(given.defaults) or None in given.kw_defaults
+            parameters = node.args
+            needs = (
+                len(parameters.posonlyargs) + len(parameters.args) > len(parameters.defaults)
+                or None in parameters.kw_defaults
+            )
             if not needs and any(map(_is_workload, _results(node))):
                 yield node.name
 
@@ -149,8 +161,8 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 
 
 def _is_benchmark(function: ast.FunctionDef) -> bool:
-    given = function.args
-    arguments = (*given.posonlyargs, *given.args, *given.kwonlyargs)
+    parameters = function.args
+    arguments = (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs)
     return function.name.startswith("test") and "benchmark" in [argument.arg for argument in arguments]
 
 

@@ -20,11 +20,15 @@ from dpbench.text.outside import one_line
 
 OF_GIT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 """git sets these variables for hooks. They mean the user's repository, whatever folder git is started in."""
-_PREFIX, _NEW_PREFIX = "dpbench-gate-", "dpbench-new-gate-"
-_COMMENT, _JUNIT, _LONGEST_BEGIN = b"<!-- dpbench gate -->", b'<testsuites name="dpbench gate"', 100
+_PREFIX = "dpbench-gate-"
+_NEW_PREFIX = "dpbench-new-gate-"
+_COMMENT = b"<!-- dpbench gate -->"
+_JUNIT = b'<testsuites name="dpbench gate"'
+_LONGEST_BEGIN = 100
 """How the files of `--comment` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
-_SHA256_DIGITS, _SUBMODULE = 64, "160000 "
+_SHA256_DIGITS = 64
+_SUBMODULE = "160000 "
 _SETTINGS = (
     "--no-optional-locks",  # `git status` would write the user's index
     *("-c", "log.showSignature=false"),
@@ -141,9 +145,9 @@ def _run_git(
     environment = {name: value for name, value in os.environ.items() if not (is_known and name in OF_GIT)}
     environment |= {} if index is None else {"GIT_INDEX_FILE": str(index)}
     command = ["git", *where, *_SETTINGS, *words]
-    given = None if text is None else os.fsencode(text)
+    stdin = None if text is None else os.fsencode(text)
     try:
-        done = subprocess.run(command, capture_output=True, check=False, env=environment, input=given)
+        done = subprocess.run(command, capture_output=True, check=False, env=environment, input=stdin)
     except OSError as error:
         raise GateError(f"git cannot be started: {error.strerror}; allowed: git on the PATH") from error
     if done.returncode:

@@ -56,7 +56,8 @@ second. So blocks are short. `results/gate/figures.md` compares rounds.
 FORKS = 5
 """Forks of each side in a start-up."""
 _CPU_SAMPLE_S = 0.2
-_LEAST_BLOCKS, _QUARTER = 8, 4
+_LEAST_BLOCKS = 8
+_QUARTER = 4
 """Fewer blocks have no quarters, and a mean that one disturbance decides."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -64,7 +65,7 @@ Blocks = Sequence[Sequence[float]]
 """The seconds of each step, block by block."""
 
 
-class Contrast(Frozen):
+class LogRatios(Frozen):
     """One quantity in one round: the logarithms of head's and of the twin's ratio to base."""
 
     head: Finite
@@ -72,24 +73,19 @@ class Contrast(Frozen):
 
 
 class RoundRatio(Frozen):
-    """Contrasts are logarithms. `contrast` and `twin` are those of the median block.
+    """`median` has the ratios of the median block, `mean` those of all blocks, and `later` their growth.
 
     `mean` and `later` are None if the round has too few blocks. `base_s` is the median over the blocks of base and its
     twin, `head_s` that over the blocks of head. `set_up` is the time of a borrowed benchmark's set-up by base's.
     """
 
-    contrast: Finite
-    twin: Finite
+    median: LogRatios
     base_s: Finite
     head_s: Finite
     cores: str
-    mean: Contrast | None = None
-    later: Contrast | None = None
+    mean: LogRatios | None = None
+    later: LogRatios | None = None
     set_up: Finite | None = None
-
-    @property
-    def median(self) -> Contrast:
-        return Contrast(head=self.contrast, twin=self.twin)
 
 
 @dataclass(frozen=True)
@@ -140,8 +136,8 @@ def _with_shared_forks(jobs: Sequence[StartUpJob]) -> list[StartUpJob]:
     shared: dict[str, StartUpJob] = {}
     for job in jobs:
         start_up = job.model_dump_json(exclude={"benchmarks"})
-        others = shared[start_up].benchmarks if start_up in shared else {}
-        shared[start_up] = job.model_copy(update={"benchmarks": {**others, **job.benchmarks}})
+        other_benchmarks = shared[start_up].benchmarks if start_up in shared else {}
+        shared[start_up] = job.model_copy(update={"benchmarks": {**other_benchmarks, **job.benchmarks}})
     return list(shared.values())
 
 
@@ -158,15 +154,14 @@ def ratio_of(lockstep_round: LockstepRound) -> RoundRatio:
     heads, twins = head - (base + twin) / 2, twin - base
     has_quarters = len(head) >= _LEAST_BLOCKS
     base_mean, twin_mean, head_mean = (_log_mean(lockstep_round.times_s[side]) for side in sides)
-    mean = Contrast(head=head_mean - (base_mean + twin_mean) / 2, twin=twin_mean - base_mean)
+    mean = LogRatios(head=head_mean - (base_mean + twin_mean) / 2, twin=twin_mean - base_mean)
     return RoundRatio(
-        contrast=float(np.median(heads)),
-        twin=float(np.median(twins)),
+        median=LogRatios(head=float(np.median(heads)), twin=float(np.median(twins))),
         base_s=float(np.exp(np.median([base, twin]))),
         head_s=float(np.exp(np.median(head))),
         cores=lockstep_round.cores,
         mean=mean if has_quarters else None,
-        later=Contrast(head=_growth(heads), twin=_growth(twins)) if has_quarters else None,
+        later=LogRatios(head=_growth(heads), twin=_growth(twins)) if has_quarters else None,
         set_up=lockstep_round.set_up,
     )
 

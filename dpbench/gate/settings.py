@@ -402,9 +402,9 @@ def _settings(fields: dict[str, Any], defaults: tuple[Benchmark, ...]) -> Settin
     tables = [_benchmark(number, table) for number, table in enumerate(keys.benchmark, start=1)]
     borrowed = tuple(table for table in tables if isinstance(table, Selection))
     scripts = {table.name: table for table in tables if isinstance(table, ScriptBenchmark)}
-    own = [table for table in tables if isinstance(table, Benchmark)]
+    own_benchmarks = [table for table in tables if isinstance(table, Benchmark)]
     return Settings(
-        benchmarks=_with_thresholds(_by_name(own, () if borrowed or scripts else defaults), keys.thresholds),
+        benchmarks=_with_thresholds(_by_name(own_benchmarks, () if borrowed or scripts else defaults), keys.thresholds),
         borrowed=borrowed,
         scripts=tuple(scripts.values()),
         counted=_all(CountedStep, keys.counted, "counted"),
@@ -457,8 +457,8 @@ def _by_name(benchmarks: Sequence[Benchmark], defaults: Sequence[Benchmark]) -> 
 def _with_thresholds(benchmarks: dict[str, Benchmark], thresholds: dict[str, Any]) -> tuple[Benchmark, ...]:
     for name, value in thresholds.items():
         if name not in benchmarks:
-            known = f"{nearest(name, benchmarks)}; allowed: {one_of(benchmarks)}"
-            raise SettingsError(f"thresholds: {name!r} is no benchmark{known}")
+            allowed = f"{nearest(name, benchmarks)}; allowed: {one_of(benchmarks)}"
+            raise SettingsError(f"thresholds: {name!r} is no benchmark{allowed}")
         try:
             update = {"threshold": parse_share(value)}
         except ValueError as error:

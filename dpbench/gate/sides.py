@@ -41,7 +41,8 @@ from dpbench.measure.borrowed.asv_conf import repo_subdir, split_name
 from dpbench.text.validated import Frozen
 
 COMPILER = Task("dpbench.jobs.compile_child", Frozen)
-_COMPILE_S, _BUILD_S = 60.0, 3600.0
+_COMPILE_S = 60.0
+_BUILD_S = 3600.0
 _SHOWN_LINES = 8
 
 Contents = Mapping[str, str]

@@ -63,9 +63,9 @@ def time_sides(prepared: Prepared, benchmarks: Benchmarks, sides: Sides, progres
     end_s = prepared.start_s + prepared.budget_s + sides.build_s
     timed = [benchmark for benchmark in benchmarks.both if not is_value(benchmark)]
     borrowed = [benchmark for benchmark in timed if isinstance(benchmark, BorrowedBenchmark)]
-    own = [benchmark for benchmark in timed if benchmark not in borrowed]
+    own_benchmarks = [benchmark for benchmark in timed if benchmark not in borrowed]
     times = Times()
-    for group, share in ((own, 0.5 if borrowed else 1.0), (borrowed, 1.0)):
+    for group, share in ((own_benchmarks, 0.5 if borrowed else 1.0), (borrowed, 1.0)):
         if group:
             left_s = 0.0 if times.verdict is Verdict.SLOWER else share * (end_s - time.monotonic())
             measured = measure_times(

@@ -23,7 +23,8 @@ from dpbench.gate.settings import Benchmark, Cores
 from dpbench.judge.decision import Verdict
 from dpbench.judge.repeated import FIRST_ANALYSIS, Analysis, LogEstimate, Risks, Rule, alpha_spent_at, estimate
 
-_FOR_PASS, _FOR_SLOWER = 1.3, 2.4
+_FOR_PASS = 1.3
+_FOR_SLOWER = 2.4
 """How much longer than an interval of 95 % that of a decision is.
 
 By `alpha_spent_at`, with 5 to 14 rounds: 1.14 to 1.32 for a pass, 1.8 to 4.6 for slower with one to eight benchmarks.
@@ -61,9 +62,9 @@ def judge(benchmark: Benchmark, rounds: Sequence[RoundRatio], analysis: Analysis
 
 def _changed_set_up(ratios: Sequence[float | None]) -> float | None:
     """The median over rounds, if all rounds agree that it changed."""
-    known = [ratio for ratio in ratios if ratio is not None]
-    changed = len(known) == len(ratios) and (min(known) > 1 + _SET_UP or max(known) < 1 - _SET_UP)
-    return median(known) if changed else None
+    known_ratios = [ratio for ratio in ratios if ratio is not None]
+    changed = len(known_ratios) == len(ratios) and (min(known_ratios) > 1 + _SET_UP or max(known_ratios) < 1 - _SET_UP)
+    return median(known_ratios) if changed else None
 
 
 def rounds_to_decide(judgement: TimeJudgement) -> int | None:
@@ -87,11 +88,11 @@ _Estimates = Mapping[Quantity, LogEstimate]
 
 def _estimates(rounds: Sequence[RoundRatio]) -> tuple[_Estimates, _Estimates]:
     """Head's and the twin's, of each quantity that all rounds have."""
-    contrasts = {quantity: [getattr(ratio, quantity) for ratio in rounds] for quantity in ALARM_SHARES}
-    complete = {quantity: of_rounds for quantity, of_rounds in contrasts.items() if None not in of_rounds}
+    log_ratios = {quantity: [getattr(ratio, quantity) for ratio in rounds] for quantity in ALARM_SHARES}
+    complete = {quantity: of_rounds for quantity, of_rounds in log_ratios.items() if None not in of_rounds}
     return (
-        {quantity: estimate([contrast.head for contrast in of_rounds]) for quantity, of_rounds in complete.items()},
-        {quantity: estimate([contrast.twin for contrast in of_rounds]) for quantity, of_rounds in complete.items()},
+        {quantity: estimate([ratios.head for ratios in of_rounds]) for quantity, of_rounds in complete.items()},
+        {quantity: estimate([ratios.twin for ratios in of_rounds]) for quantity, of_rounds in complete.items()},
     )
 
 

@@ -42,7 +42,8 @@ from dpbench.records.record import Environment
 Finding = TypeVar("Finding", CounterChange, TimeJudgement, Drift)
 
 _LEAST_DIGITS = 7
-_BESIDE_A_GAIN, _MOST_UNSEEN = 5, 0.5
+_BESIDE_A_GAIN = 5
+_MOST_UNSEEN = 0.5
 
 
 def judge_all(prepared: Prepared, benchmarks: Benchmarks, counters: Counters, times: Times) -> Judgement:

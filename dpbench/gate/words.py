@@ -69,7 +69,8 @@ NO_ROUNDS = "the budget had room for {0} of the {1} rounds that are needed"
 """Why a benchmark of tier 1 has its verdict."""
 BUDGET = "--budget {0}m would decide it, if the machine stays as it is"
 NO_BUDGET = "more time is not likely to decide it"
-NOT_SLOWER, NOT_WORSE = "nothing is slower", "no time was measured, and no counter is worse"
+NOT_SLOWER = "nothing is slower"
+NOT_WORSE = "no time was measured, and no counter is worse"
 
 
 def set_ups(times: Sequence[TimeJudgement]) -> list[str]:

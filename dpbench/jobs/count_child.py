@@ -44,10 +44,10 @@ _PRELOADED = (
 
 
 def respond(request: CountJobs) -> CountRecords:
-    lent = [suite for job in request.jobs for suite, _ in [borrowed(job.case.workload) or ("", "")] if suite]
-    preload(set(lent))
+    borrowed_suites = [suite for job in request.jobs for suite, _ in [borrowed(job.case.workload) or ("", "")] if suite]
+    preload(set(borrowed_suites))
     with loading():
-        for module in _PRELOADED if len(lent) < len(request.jobs) else ():
+        for module in _PRELOADED if len(borrowed_suites) < len(request.jobs) else ():
             import_module(module)
     for folder in {job.folder for job in request.jobs if job.folder and borrowed(job.case.workload) is None}:
         compile_wrapper(Path(folder))

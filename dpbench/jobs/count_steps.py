@@ -52,22 +52,22 @@ def count_steps(
     """
     counted = {step: _counted_as(*step) for step in steps}
     paths = {
-        own: (folder or cache_folder() / "steps") / f"{step_key(workload, *own)}.json"
-        for own in dict.fromkeys(counted.values())
+        counted_step: (folder or cache_folder() / "steps") / f"{step_key(workload, *counted_step)}.json"
+        for counted_step in dict.fromkeys(counted.values())
     }
     counts_of = dict[Step, AffineCounts]()
-    for own, path in paths.items():
+    for counted_step, path in paths.items():
         with suppress(OSError, ValueError):
-            counts_of[own] = AffineCounts.parse(path.read_text())
-    missing = [own for own in paths if own not in counts_of]
+            counts_of[counted_step] = AffineCounts.parse(path.read_text())
+    missing = [step for step in paths if step not in counts_of]
     if missing:
         made = _count(workload, missing, launch)
         counts_of |= made
-        for own, counts in made.items():
+        for step, counts in made.items():
             with suppress(OSError):
-                paths[own].parent.mkdir(parents=True, exist_ok=True)
-                replace_text(paths[own], counts.text())
-    return {step: counts_of[own] for step, own in counted.items()}
+                paths[step].parent.mkdir(parents=True, exist_ok=True)
+                replace_text(paths[step], counts.text())
+    return {step: counts_of[counted_step] for step, counted_step in counted.items()}
 
 
 def step_key(workload: str, variant: str, lanes: int) -> str:
@@ -94,7 +94,7 @@ def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step,
         plain = VariantId(variant.name).with_parameters(**values)
         first_of[variant, lanes] = first_of.get((plain, lanes), (variant, lanes))
         first_of.setdefault((plain, lanes), (variant, lanes))
-    wanted = [
+    sized_steps = [
         (step, items * step[1])
         for step in steps
         for items in (
@@ -102,7 +102,7 @@ def _count(workload: str, steps: Sequence[Step], launch: Launcher) -> dict[Step,
         )
     ]
     by_step = dict[Step, list[StepCounts]]()
-    for (step, _), counts in zip(wanted, _counts(workload, wanted, launch), strict=True):
+    for (step, _), counts in zip(sized_steps, _counts(workload, sized_steps, launch), strict=True):
         by_step.setdefault(step, []).append(counts)
     merged = {step: merge(counts) for step, counts in by_step.items() if len(counts) > 1}
     for step, made in by_step.items():
@@ -121,9 +121,9 @@ def _with_slope(counts: StepCounts, other: AffineCounts) -> AffineCounts:
     return AffineCounts(counts, replace(counts, batch=other.last.batch, numbers=numbers))
 
 
-def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher) -> list[StepCounts]:
+def _counts(workload: str, sized_steps: Sequence[tuple[Step, int]], launch: Launcher) -> list[StepCounts]:
     with TemporaryDirectory(prefix="dpbench-steps-") as name:
-        files = [Path(name, f"{number}.jsonl") for number in range(len(wanted))]
+        files = [Path(name, f"{number}.jsonl") for number in range(len(sized_steps))]
         jobs = [
             CountJob(
                 case=Case(
@@ -137,7 +137,7 @@ def _counts(workload: str, wanted: Sequence[tuple[Step, int]], launch: Launcher)
                 numbers=False,
                 gradients=variant.name is VariantName.SINGLE,
             )
-            for ((variant, lanes), batch), path in zip(wanted, files, strict=True)
+            for ((variant, lanes), batch), path in zip(sized_steps, files, strict=True)
         ]
         records = run_jobs(jobs, launch=launch, timeout_s=TIMEOUT_S)
         for record in records:

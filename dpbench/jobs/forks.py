@@ -40,7 +40,8 @@ Step = Callable[[int], float]
 """Takes a step, of a number of calls if borrowed, and returns its seconds."""
 Send = Callable[[dict[str, object]], object]
 
-WARMUP_S, _TEAR_DOWN_S = 0.2, 2.0
+WARMUP_S = 0.2
+_TEAR_DOWN_S = 2.0
 _REQUEST_BYTES = 64
 _MOST_BYTES = 1 << 18
 """More than the kernel lets a side send at once; the rest of a longer message is dropped."""

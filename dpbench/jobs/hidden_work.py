@@ -18,7 +18,8 @@ from statistics import median
 from dpbench.engine.messages import SideName
 from dpbench.jobs.forks import Block, Taken
 
-_SHARE, _LEAST_S = 0.1, 50e-6
+_SHARE = 0.1
+_LEAST_S = 50e-6
 """Up to this share of the longer block of base or head, and these seconds, nothing is hidden.
 
 With equal code the difference between steps was 0.36 of that at most, in 126 side-rounds of six benchmarks (2 shared

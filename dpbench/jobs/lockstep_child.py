@@ -44,11 +44,11 @@ _LEAST_BLOCKS = 10
 
 
 def respond(request: LockstepJobs) -> LockstepRounds:
-    own = [job for job in request.jobs if borrowed(job.case.workload) is None]
-    lent = [job for job in request.jobs if job not in own]
-    preload({suite for job in lent for suite, _ in [borrowed(job.case.workload) or ("", "")]})
-    rounds = [_round(job) for job in lent]  # these need no torch
-    if not own and not request.start_ups:
+    own_jobs = [job for job in request.jobs if borrowed(job.case.workload) is None]
+    borrowed_jobs = [job for job in request.jobs if job not in own_jobs]
+    preload({suite for job in borrowed_jobs for suite, _ in [borrowed(job.case.workload) or ("", "")]})
+    rounds = [_round(job) for job in borrowed_jobs]  # these need no torch
+    if not own_jobs and not request.start_ups:
         return LockstepRounds(rounds=tuple(rounds), environment=host_environment())
     with loading():
         for module in _PRELOADED:
@@ -59,7 +59,7 @@ def respond(request: LockstepJobs) -> LockstepRounds:
         rounds += start_up_rounds(start_up)
     with loading():
         import_module(_FOR_STEPS)
-    rounds += [_round(job) for job in own]
+    rounds += [_round(job) for job in own_jobs]
     # The environment comes last: reading it initialises CUDA, and a process with CUDA must not fork.
     return LockstepRounds(rounds=tuple(rounds), environment=read_environment())
 
@@ -128,9 +128,9 @@ def _side_by_side(job: LockstepJob) -> Iterator[tuple[float, TakeBlock]]:
         ready = [fork.receive() for fork in forks.values()]
         if not ready[0].number:
             raise FirstCallError
-        first, *others = forks.values()
+        first, *other_forks = forks.values()
         way = _settle(job, first)
-        for fork in others:  # in turn: the wrapper's trials need the cores for themselves
+        for fork in other_forks:  # in turn: the wrapper's trials need the cores for themselves
             _settle(job, fork, way)
         (step_s,), number = ready[0].steps_s, ready[0].number
         yield step_s, lambda name, steps: forks[name].take(steps, number, [*forks.values()])

@@ -37,8 +37,8 @@ def ways_of(
     ended = CHOOSER.run(request, _TIMEOUT_S, launch)
     choices = ended.answered("asking for the wrapper's choices failed").machines
     return tuple(
-        {variant: _ways(variant, choice, machine) for variant in own}
-        for own, choice, machine in zip(choosing, choices, machines, strict=True)
+        {variant: _ways(variant, choice, machine) for variant in own_variants}
+        for own_variants, choice, machine in zip(choosing, choices, machines, strict=True)
     )
 
 
@@ -80,13 +80,13 @@ def count_for(
     workload: str, variants: Sequence[VariantId], machines: Sequence[Machine], ways: Sequence[Ways]
 ) -> Counted:
     """`ways` are those of `ways_of`, one for each machine. Raise ReportedError if a step cannot be counted."""
-    wanted = [
+    steps = [
         (way, lanes_of(way, machine))
-        for machine, own in zip(machines, ways, strict=True)
+        for machine, own_ways in zip(machines, ways, strict=True)
         for variant in [SINGLE, *(other for other in variants if why_not(other, machine) is None)]
-        for way in own.get(variant, [variant])
+        for way in own_ways.get(variant, [variant])
     ]
-    return count_steps(workload, list(dict.fromkeys(wanted)))
+    return count_steps(workload, list(dict.fromkeys(steps)))
 
 
 def project_machine(
@@ -111,9 +111,9 @@ def project_machine(
         if variant == SINGLE:
             sums[variant] = single
         elif variant not in reasons:
-            own = {way: projector.sum(way, size) for way in ways.get(variant, [variant])}
-            chosen[variant] = min(own, key=lambda way: own[way].step_s)
-            sums[variant] = own[chosen[variant]]
+            sum_by_way = {way: projector.sum(way, size) for way in ways.get(variant, [variant])}
+            chosen[variant] = min(sum_by_way, key=lambda way: sum_by_way[way].step_s)
+            sums[variant] = sum_by_way[chosen[variant]]
     rows = rows_of(sums, single, setting.fitted, knows_one=setting.one_device_s is not None)
     twice = None
     if chosen:

@@ -62,8 +62,10 @@ def connector(rendezvous: Rendezvous | None) -> "Callable[[Sequence[str]], Team]
 def interface_towards(address: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # sends nothing
-        own = probe.getsockname()[0]
-    return next(name for name, addrs in psutil.net_if_addrs().items() if any(addr.address == own for addr in addrs))
+        own_address = probe.getsockname()[0]
+    return next(
+        name for name, addrs in psutil.net_if_addrs().items() if any(addr.address == own_address for addr in addrs)
+    )
 
 
 def join_ranks(rendezvous: Rendezvous, devices: "Sequence[str]") -> "Ranks":

@@ -79,8 +79,8 @@ def _places(request: RoundRequest) -> Iterator[list[Rendezvous | None]]:
     else:
         with socket.create_server((LOOPBACK, 0)) as listener:
             port = listener.getsockname()[1]
-            others = [Rendezvous(rank, size, port) for rank in range(1, size)]
-            yield [Rendezvous(0, size, port, listener=listener), *others]
+            other_ranks = [Rendezvous(rank, size, port) for rank in range(1, size)]
+            yield [Rendezvous(0, size, port, listener=listener), *other_ranks]
 
 
 def _fork(work: Callable[[], object], connection: Connection, output_fd: int) -> psutil.Process:

@@ -43,7 +43,7 @@ def t_quantile(probability: float, degrees: float) -> float:
 
 def t95_from_table(degrees: float) -> float:
     """The factor of a two-sided 95 % interval for 1 degree of freedom or more, without scipy; at most 3 % too large."""
-    inverse = [1 / known for known in reversed(_DEGREES)]
+    inverse = [1 / table_degrees for table_degrees in reversed(_DEGREES)]
     return float(np.exp(np.interp(1 / degrees, inverse, np.log(_QUANTILES[::-1]))))
 
 
@@ -108,12 +108,12 @@ def median_of_rounds(rounds: Rounds) -> Estimate:
 
 def ratio_of_rounds(times: Rounds, reference: Rounds) -> Estimate:
     """Raise ValueError as `log_medians` does."""
-    logs, others = log_medians(times), log_medians(reference)
-    value = float(np.median(logs) - np.median(others))
-    centre = float(logs.mean() - others.mean())
-    if len(logs) == 1 or len(others) == 1:
+    logs, reference_logs = log_medians(times), log_medians(reference)
+    value = float(np.median(logs) - np.median(reference_logs))
+    centre = float(logs.mean() - reference_logs.mean())
+    if len(logs) == 1 or len(reference_logs) == 1:
         return _estimate(value, centre, 0.0, 0.0)
-    (error_a, degrees_a), (error_b, degrees_b) = _spread(logs), _spread(others)
+    (error_a, degrees_a), (error_b, degrees_b) = _spread(logs), _spread(reference_logs)
     error = float(np.hypot(error_a, error_b))
     # Welch-Satterthwaite
     weight = error_a**4 / degrees_a + error_b**4 / degrees_b

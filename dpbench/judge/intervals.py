@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Z95, Z99 = 1.959964, 2.575829
+Z95 = 1.959964
+Z99 = 2.575829
 """Two-sided quantiles of the normal distribution."""
 _BATCHES = 10
 LEAST_AUTOCORRELATED = 2 * _BATCHES

@@ -29,7 +29,8 @@ from dpbench.simulator import mark, recording
 from dpbench.simulator.simulation import at_lines_of, log_gradient
 from dpbench.simulator.unsupported import together
 
-_STEPS_BEFORE, _MOST_TRIALS = 2, 50
+_STEPS_BEFORE = 2
+_MOST_TRIALS = 50
 
 
 @dataclass(frozen=True)

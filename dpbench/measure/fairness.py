@@ -126,10 +126,10 @@ def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> flo
 def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
     """Copy parameters and buffers."""
     with torch.no_grad():
-        for theirs, own in zip(
+        for theirs, own_tensor in zip(
             chain(base.parameters(), base.buffers()), chain(oracle.parameters(), oracle.buffers()), strict=True
         ):
-            own.copy_(_whole(theirs))
+            own_tensor.copy_(_whole(theirs))
 
 
 def _change(session: Session) -> float:

@@ -33,7 +33,8 @@ PHASES = ("forward", *STEPS_OF_VARIANT, *TRAINING)
 _IN_GRAPHS = ("replicate", "parallel_apply", "gather")
 """Methods that a wrapper with CUDA graphs does not call, or that must not be replaced."""
 _WRAPPERS = ("torch.nn.parallel.", "dpbench.parallel.", "dpbench.variants.")
-_SHARE, _MOST_STEPS = 0.05, 10
+_SHARE = 0.05
+_MOST_STEPS = 10
 
 
 def steps_worth(step_s: float, sampling_s: float) -> int:

@@ -21,7 +21,10 @@ from dpbench.measure.sample import settle
 from dpbench.measure.session import Session, open_session
 from dpbench.variants.registry import variant_of
 
-_WARM_UP_S, _MOST_WARM_UP, _OTHERS, _PROFILED = 2.0, 50, 10, 5
+_WARM_UP_S = 2.0
+_MOST_WARM_UP = 50
+_OTHERS = 10
+_PROFILED = 5
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ def profile_step(case: Case, mark: str, step_mark: str) -> Profile:
         session.step()
         if time.monotonic() > end_s:
             break
-    others = tuple(_step_s(session, idle) for _ in range(_OTHERS))
-    return Profile(_profiled(session, idle, mark, mark + step_mark), others, tuple(nodes.names))
+    other_steps_s = tuple(_step_s(session, idle) for _ in range(_OTHERS))
+    return Profile(_profiled(session, idle, mark, mark + step_mark), other_steps_s, tuple(nodes.names))
 
 
 def _step_s(session: Session, idle: Clock) -> float:

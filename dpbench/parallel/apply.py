@@ -65,15 +65,15 @@ def apply_with(
     return outputs
 
 
-def _device_of(given: Any, device: DeviceLike | None) -> torch.device:
+def _device_of(chunk: Any, device: DeviceLike | None) -> torch.device:
     if device is None:
-        tensor = _first_tensor(given)
+        tensor = _first_tensor(chunk)
         return current_device() if tensor is None else resolve_device(tensor.device)
     return resolve_device(device)
 
 
-def _call_for(i: int, module: nn.Module, given: Any, kwargs: dict[str, Any], device: torch.device) -> Call:
-    args = tuple(given) if isinstance(given, list | tuple) else (given,)
+def _call_for(i: int, module: nn.Module, chunk: Any, kwargs: dict[str, Any], device: torch.device) -> Call:
+    args = tuple(chunk) if isinstance(chunk, list | tuple) else (chunk,)
     return partial(_call, partial(module, *args, **kwargs), i, device, current_stream(device))
 
 

@@ -74,7 +74,7 @@ class Broadcaster:
         self._unbucketed = [indices[0] for indices in planned if not fits_flat(tensors[indices[0]])]
         trained = [self._wanted(bucket.indices, bucket.shapes) for bucket in self._buckets]
         trained += [self._wanted([i], None) for i in self._unbucketed]
-        self._trained = [(wanted, shapes) for wanted, shapes in trained if wanted]
+        self._trained = [(indices, shapes) for indices, shapes in trained if indices]
         total = sum(byte_count_of(tensor) for tensor in tensors)
         self._has_overlap = total > policy.bucket_bytes  # else one wait for all costs less than a wait at every read
         resizable = [[i for i in indices if i in tree.resizable_indices] for indices in flat if len(indices) > 1]
@@ -85,10 +85,10 @@ class Broadcaster:
     def _wanted(
         self, indices: Sequence[int], shapes: Sequence[Shape] | None
     ) -> tuple[list[int], Sequence[Shape] | None]:
-        wanted = [i for i in indices if self._tensors[i].requires_grad]
-        if shapes is not None and len(wanted) < len(indices):
-            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if i in wanted]
-        return wanted, shapes
+        trained = [i for i in indices if self._tensors[i].requires_grad]
+        if shapes is not None and len(trained) < len(indices):
+            shapes = [shape for i, shape in zip(indices, shapes, strict=True) if i in trained]
+        return trained, shapes
 
     def broadcast(
         self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
@@ -115,23 +115,23 @@ class Broadcaster:
                 self._send_all(lanes, deliveries, watch)
         if has_graph:
             tensors = [delivery.tensors for delivery in deliveries]
-            for wanted, shapes in self._trained:
-                self._connect(wanted, shapes, tensors, reduce_lanes, part)
+            for indices, shapes in self._trained:
+                self._connect(indices, shapes, tensors, reduce_lanes, part)
         return deliveries
 
     def _connect(
         self,
-        wanted: list[int],
+        trained: list[int],
         shapes: Sequence[Shape] | None,
         tensors: Sequence[list[Tensor]],
         lanes: Sequence[Lane],
         part: Part,
     ) -> None:
         if not any(lane.is_remote for lane in lanes) and not part.sums.is_used:
-            connect(wanted, tensors, self._policy.overlap_reduce)
+            connect(trained, tensors, self._policy.overlap_reduce)
             return
         mailbox = Mailbox(lanes, shapes, part)
-        connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)
+        connect_links(trained, tensors, mailbox, self._policy.overlap_reduce)
 
     def sums(self, lanes: Sequence[Lane], part: Part) -> list[Sum]:
         """New SumNodes for lanes that post all buckets at once, so all nodes are ready together.
@@ -139,11 +139,11 @@ class Broadcaster:
         The last layers' bucket, whose gradients are there first, has the highest sequence number.
         """
         sums: list[Sum] = []
-        for number, (wanted, shapes) in enumerate(self._trained):
+        for number, (indices, shapes) in enumerate(self._trained):
             mailbox = Mailbox(lanes, shapes, part)
-            token: Any = sum_token([self._tensors[i] for i in wanted], mailbox, is_early=False)
+            token: Any = sum_token([self._tensors[i] for i in indices], mailbox, is_early=False)
             token.grad_fn._set_sequence_nr(FIRST + number)
-            sums.append((wanted, mailbox, token))
+            sums.append((indices, mailbox, token))
         return sums
 
     def check_sizes(self, tensors: Sequence[Tensor]) -> None:

@@ -46,17 +46,17 @@ from dpbench.parallel.reduce import (
 FIRST = 2**62
 
 
-def connect(wanted: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
-    """Replace every lane's `wanted` tensors by outputs of one BroadcastNode.
+def connect(indices: Sequence[int], tensors: Sequence[list[Tensor]], is_early: bool) -> None:
+    """Replace every lane's tensors at `indices` by outputs of one BroadcastNode.
 
     With `is_early` the node runs in backward as soon as its gradients are there.
     """
-    copies = [of_lane[i] for of_lane in tensors[1:] for i in wanted]
-    outputs = BroadcastNode.apply(copies, *[tensors[0][i] for i in wanted])
+    copies = [of_lane[i] for of_lane in tensors[1:] for i in indices]
+    outputs = BroadcastNode.apply(copies, *[tensors[0][i] for i in indices])
     if is_early:
         outputs[0].grad_fn._set_sequence_nr(FIRST)
     for number, of_lane in enumerate(tensors):
-        put(outputs[number * len(wanted) : (number + 1) * len(wanted)], of_lane, wanted)
+        put(outputs[number * len(indices) : (number + 1) * len(indices)], of_lane, indices)
 
 
 class BroadcastNode(Function):
@@ -116,14 +116,14 @@ class Mailbox:
         return [(lane, package) for _, lane, package in sorted(having, key=itemgetter(0))]
 
 
-def connect_links(wanted: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
+def connect_links(indices: Sequence[int], tensors: Sequence[list[Tensor]], mailbox: Mailbox, is_early: bool) -> None:
     """Like `connect`, with a SumNode and LaneNodes."""
-    token = sum_token([tensors[0][i] for i in wanted], mailbox, is_early)
+    token = sum_token([tensors[0][i] for i in indices], mailbox, is_early)
     for number, of_lane in enumerate(tensors):
-        outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in wanted])
+        outputs = LaneNode.apply(token, mailbox, number, [of_lane[i] for i in indices])
         if is_early:
             outputs[0].grad_fn._set_sequence_nr(FIRST)
-        put(outputs, of_lane, wanted)
+        put(outputs, of_lane, indices)
 
 
 def sum_token(bases: Sequence[Tensor], mailbox: Mailbox, is_early: bool) -> Tensor:
@@ -160,7 +160,7 @@ class LaneNode(Function):
         lane = mailbox.lanes[ctx.number]
         shapes = mailbox.shapes
         dense = tuple(i for i, grad in enumerate(grads) if is_dense(grad)) if shapes is not None else ()
-        others = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
+        sparse = {i: grad for i, grad in enumerate(grads) if grad is not None and i not in dense}
         flat = None
         if mailbox.part.sums.is_used and shapes is not None:
             present = {i: grad for i in dense if (grad := grads[i]) is not None}
@@ -168,7 +168,7 @@ class LaneNode(Function):
         if dense and flat is None:
             flat = _pack([grads[i] for i in dense], [shapes[i] for i in dense], lane)
         ready = record_event(lane.device, lane.compute) if is_apart(mailbox.lanes[0]) else None
-        mailbox.post(ctx.number, Package(flat, dense, others, ready))
+        mailbox.post(ctx.number, Package(flat, dense, sparse, ready))
         return None, None, None, None
 
 
@@ -225,9 +225,9 @@ class SumNode(Function):
             for i in frozenset.intersection(*[package.without for _, package in having]):
                 sums[i] = None
         for i, (node, _) in enumerate(ctx.next_functions):
-            others = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
-            if others:
-                sums[i] = sum_each([sums[i], *others])
+            sparse = [copy_other(i, package, lane, base) for lane, package in having if i in package.others]
+            if sparse:
+                sums[i] = sum_each([sums[i], *sparse])
                 record_for_optimizer(sums[i], base)
             elif sums[i] is None:
                 sums[i] = zeros_for_hooks(node)

@@ -41,12 +41,14 @@ class Snapshot:
     def results(self, output: Any) -> list[Tensor]:
         """The output's tensors, the buffers after it and the parameters' gradients; then restore."""
         tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        wanted = [tensor for tensor in tensors if tensor.requires_grad][self._used]
+        outputs = [tensor for tensor in tensors if tensor.requires_grad][self._used]
         buffers = [buffer.clone() for buffer in self._buffers]
         grads: Sequence[Tensor | None] = ()
-        if wanted:
-            given = [torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype, device=t.device).view(t.shape) for t in wanted]
-            grads = torch.autograd.grad(wanted, self._parameters, given, allow_unused=True)
+        if outputs:
+            output_grads = [
+                torch.linspace(0.5, 1.5, t.numel(), dtype=t.dtype, device=t.device).view(t.shape) for t in outputs
+            ]
+            grads = torch.autograd.grad(outputs, self._parameters, output_grads, allow_unused=True)
         self.restore()
         present = [torch.zeros(0) if grad is None else grad for grad in grads]
         return [tensor.detach().clone() for tensor in (*tensors, *buffers, *present)]

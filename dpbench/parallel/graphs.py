@@ -136,12 +136,12 @@ class LaneGraph:
         if any(output.device != self._lane.device for output in outputs):
             raise RefusedError("the module returns a tensor on another device")
         self.needs_grad = [output.requires_grad for output in outputs]
-        wanted = [output for output in outputs if output.requires_grad]
-        if wanted:
-            self._grads = [torch.empty_like(output) for output in wanted]
-            self._reached = [_reached_weights(output, self.buckets) for output in wanted]
+        trained_outputs = [output for output in outputs if output.requires_grad]
+        if trained_outputs:
+            self._grads = [torch.empty_like(output) for output in trained_outputs]
+            self._reached = [_reached_weights(output, self.buckets) for output in trained_outputs]
             with self._place.capture() as self._backward:
-                torch.autograd.backward(wanted, self._grads)
+                torch.autograd.backward(trained_outputs, self._grads)
         self.outputs = [output.detach() for output in outputs]
         return spec
 
@@ -157,16 +157,16 @@ class LaneGraph:
         The last step's sums have read the flats on the far stream, before it received this step's weights.
         """
         assert self._backward is not None
-        given = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
-        present = [(static, grad) for static, grad in zip(self._grads, given, strict=True) if grad is not None]
+        output_grads = [grad for grad, is_wanted in zip(grads, self.needs_grad, strict=True) if is_wanted]
+        present = [(static, grad) for static, grad in zip(self._grads, output_grads, strict=True) if grad is not None]
         if present:
             torch._foreach_copy_([static for static, _ in present], [grad for _, grad in present])
-        if missing := [static for static, grad in zip(self._grads, given, strict=True) if grad is None]:
+        if missing := [static for static, grad in zip(self._grads, output_grads, strict=True) if grad is None]:
             torch._foreach_zero_(missing)
         self._backward.replay()
         if not missing:
             return set()
-        reached = [weights for weights, grad in zip(self._reached, given, strict=True) if grad is not None]
+        reached = [weights for weights, grad in zip(self._reached, output_grads, strict=True) if grad is not None]
         return set().union(*self._reached).difference(*reached)
 
 
@@ -428,12 +428,12 @@ def capture_step(
 
 def _lead_to_buckets(tensors: list[Tensor], sums: Sequence[Sum]) -> list[GraphedBucket]:
     buckets = []
-    for wanted, mailbox, _ in sums:
+    for indices, mailbox, _ in sums:
         assert mailbox.shapes is not None
         bucket = GraphedBucket(mailbox.shapes)
-        outputs: Any = PackNode.apply(bucket, *[tensors[i].requires_grad_() for i in wanted])
+        outputs: Any = PackNode.apply(bucket, *[tensors[i].requires_grad_() for i in indices])
         outputs[0].grad_fn._set_sequence_nr(FIRST)  # packed at once, not at the end of the backward
-        for i, output in zip(wanted, outputs, strict=True):
+        for i, output in zip(indices, outputs, strict=True):
             tensors[i] = output
         buckets.append(bucket)
     return buckets

@@ -98,21 +98,21 @@ def has_times(device: torch.device) -> bool:
 
 def times(work: ProbeWork, clock: Callable[[], float] = time.perf_counter) -> ProbeTimes:
     """The times of a round, after one that warms up and keeps the devices busy until the next is issued."""
-    first, *others = work.streams
+    first, *other_streams = work.streams
     module = torch.get_device_module(work.devices[0])
     begin, end = (module.Event(enable_timing=True) for _ in range(2))
     wait_for_all(work.devices)
     work.issue()
-    for stream in others:
+    for stream in other_streams:
         wait_stream(first, stream)
     begin.record(first)
-    for stream in others:
+    for stream in other_streams:
         stream.wait_event(begin)
     moments = [clock()]
     for _ in range(ROUNDS):
         work.issue()
         moments.append(clock())
-    for stream in others:
+    for stream in other_streams:
         wait_stream(first, stream)
     end.record(first)
     end.synchronize()
@@ -168,12 +168,12 @@ def find_links(devices: Sequence[torch.device], route: Route, is_staged: bool) -
         hops = {(heads[parent], head) for head, parent in enumerate(parents) if heads[head] == head != 0}
         tested = {*hops, *[(head, parent) for parent, head in hops]}
         corrupt = {(one, other) for one, other in tested if not is_sound(devices[one], devices[other])}
-        known = replace(links, corrupt=links.corrupt | corrupt)
+        extended = replace(links, corrupt=links.corrupt | corrupt)
         if any(parents) and route in (Route.AUTO, Route.CHAIN):  # a chain, which may have a choice of links
-            known = replace(known, rates=_rates(devices, hops, known))
-        if known == links:
+            extended = replace(extended, rates=_rates(devices, hops, extended))
+        if extended == links:
             break
-        links = known
+        links = extended
     if route is not Route.AUTO or len(numbers) <= 2:
         return links
     # A star that is not needed would take the peers that others may need, if a device cannot have them all.

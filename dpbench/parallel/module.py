@@ -160,8 +160,10 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             return outputs
 
         def eagerly() -> Any:
-            own = tree_map(_cloned, (chunks, kwarg_chunks))  # a forward may write to its inputs
-            return self.gather(self._replicas.sets.lend(self._replicate_and_apply, module, *own), self.output_device)
+            own_chunks = tree_map(_cloned, (chunks, kwarg_chunks))  # a forward may write to its inputs
+            return self.gather(
+                self._replicas.sets.lend(self._replicate_and_apply, module, *own_chunks), self.output_device
+            )
 
         return check.again_if_equal(self.gather(outputs, self.output_device), eagerly, run)
 
@@ -317,8 +319,8 @@ class ModelWithLoss(nn.Module):
             raise ValueError(
                 "with_loss: the last positional argument must be the target, a tensor with a batch dimension"
             )
-        *given, target = inputs
-        value = self.loss(self.module(*given, **kwargs), target)
+        *args, target = inputs
+        value = self.loss(self.module(*args, **kwargs), target)
         count = len(target)
         if not isinstance(value, Tensor) or value.shape not in ((), (count,)) or not value.is_floating_point():
             raise ValueError(

@@ -160,7 +160,8 @@ def _is_compiled(module: nn.Module) -> bool:
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
 
 
-_DEVICE, _IS_CPU = attrgetter("device"), attrgetter("is_cpu")
+_DEVICE = attrgetter("device")
+_IS_CPU = attrgetter("is_cpu")
 
 
 def are_on(device: torch.device, tensors: Sequence[Tensor]) -> bool:

@@ -94,9 +94,9 @@ class ReplicaPool:
             wait_stream(lanes[0].compute, lane.near)
         sent, self._unsettled.sent = getattr(self._unsettled, "sent", None), None
         if sent is not None:
-            given, counts, check_sizes = sent
-            if given and list(map(Tensor.numel, given)) != counts:  # without a Python call in most forwards
-                check_sizes(given)
+            tensors, counts, check_sizes = sent
+            if tensors and list(map(Tensor.numel, tensors)) != counts:  # without a Python call in most forwards
+                check_sizes(tensors)
 
     def recover(self) -> None:
         """After an interrupt a set may be half filled, or its memory in use by streams that it has not noted."""

@@ -69,10 +69,10 @@ class Links:
 
 def choose(links: Links) -> Route:
     """The route that "auto" takes: the fastest measured candidate, else the usual one."""
-    usual, *others = candidates(links)
+    usual, *other_routes = candidates(links)
     seconds = dict(links.seconds)
     if usual in seconds:
-        fastest = min(filter(seconds.__contains__, others), key=seconds.__getitem__, default=usual)
+        fastest = min(filter(seconds.__contains__, other_routes), key=seconds.__getitem__, default=usual)
         if seconds[fastest] < FASTER * seconds[usual]:
             return fastest
     return usual
@@ -142,8 +142,8 @@ def has_pieces(route: Route, links: Links) -> bool:
     """Whether a piece takes longer than its issue on the slowest link; True if none was measured."""
     parents, rates = parents_of(route, links), dict(links.rates)
     pairs = [(links.heads[parent], links.heads[lane]) for lane, parent in enumerate(parents)]
-    known = [rate for pair in pairs if (rate := rates.get((min(pair), max(pair))))]
-    return not known or ISSUE_S * min(known) < PIECE_BYTES
+    known_rates = [rate for pair in pairs if (rate := rates.get((min(pair), max(pair))))]
+    return not known_rates or ISSUE_S * min(known_rates) < PIECE_BYTES
 
 
 def piece_items(item_bytes: int) -> int:

@@ -36,7 +36,8 @@ from dpbench.parallel.transfer import copy_into, copy_to, send_chunks
 
 Chunks = list[Any]
 Cutter = Callable[[Tensor], Sequence[Tensor]]
-_DEVICE, _DATA = attrgetter("device"), attrgetter("data")
+_DEVICE = attrgetter("device")
+_DATA = attrgetter("data")
 _CUT_OR_SHARED = (Tensor, int, float, str, type(None))
 _WITHOUT_BATCH = (int, float, str, bytes, type(None), type, ModuleType, FunctionType, nn.Module, nn.Parameter)
 _NUMBERS = "biufc"
@@ -284,8 +285,8 @@ def _copies(value: Any, count: int) -> Chunks:
     if isinstance(value, dict):
         made = [copy.copy(value) for _ in range(count)]  # the type's constructor may not take items (defaultdict)
         for key, member in value.items():
-            for own, member_copy in zip(made, _copies(member, count), strict=True):
-                own[key] = member_copy
+            for own_copy, member_copy in zip(made, _copies(member, count), strict=True):
+                own_copy[key] = member_copy
         return made
     columns = list(zip(*[_copies(member, count) for member in value], strict=True))
     if isinstance(value, list):
@@ -518,8 +519,8 @@ def _gather_collection(outputs: list[Any], target: Target, dim: int) -> Any:
 def _check_alike(outputs: list[Any], kind: Any) -> None:
     for i, output in enumerate(outputs):
         if not isinstance(output, kind):
-            given, other = type(outputs[0]).__name__, type(output).__name__
-            raise TypeError(f"replica 0 gave a {given} where replica {i} gave {other}; cannot gather")
+            first_type, other = type(outputs[0]).__name__, type(output).__name__
+            raise TypeError(f"replica 0 gave a {first_type} where replica {i} gave {other}; cannot gather")
 
 
 def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
@@ -528,8 +529,8 @@ def _gather_items(outputs: list[Any], target: Target, dim: int) -> Any:
         raise ValueError("All dicts must have the same number of keys")
     for i, output in enumerate(outputs):
         if first.keys() != output.keys():
-            given, other = list(first), list(output)
-            raise ValueError(f"replica 0 gave the keys {given} where replica {i} gave {other}; cannot gather")
+            first_keys, other = list(first), list(output)
+            raise ValueError(f"replica 0 gave the keys {first_keys} where replica {i} gave {other}; cannot gather")
     gathered = copy.copy(first)  # the type's constructor may not take items; that of defaultdict does not
     for key in first:
         gathered[key] = _gather([output[key] for output in outputs], target, dim)

@@ -60,17 +60,17 @@ class ThreadPools:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
-    def run(self, first: Call, others: Sequence[Call]) -> list[Any]:
+    def run(self, first: Call, other_calls: Sequence[Call]) -> list[Any]:
         """Run `first` here and the others on threads; return the results when all have ended.
 
         An interrupt is raised when all have ended.
         """
         pool = self._take()
         try:
-            while len(pool) < len(others):
+            while len(pool) < len(other_calls):
                 pool.append(LaneThread(f"dp-lane-{1 + len(pool)}"))
-            outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in others]
-            for thread, call, outcome in zip(pool, others, outcomes, strict=False):
+            outcomes: list[SimpleQueue[Outcome]] = [SimpleQueue() for _ in other_calls]
+            for thread, call, outcome in zip(pool, other_calls, outcomes, strict=False):
                 thread.submit(call, outcome.put)
             return [first(), *map(value_of, [outcome.get() for outcome in outcomes])]
         except BaseException:

@@ -52,11 +52,13 @@ def rows_of(
     return [
         ProjectedRow(
             variant,
-            own,
-            _around(own.step_s, error),
-            _around(own.devices * single.step_s / own.step_s, fitted.error_of_ratio(int(own.devices > 1))),
+            step_sum,
+            _around(step_sum.step_s, error),
+            _around(
+                step_sum.devices * single.step_s / step_sum.step_s, fitted.error_of_ratio(int(step_sum.devices > 1))
+            ),
         )
-        for variant, own in sums.items()
+        for variant, step_sum in sums.items()
     ]
 
 
@@ -115,16 +117,16 @@ def advice(rows: Sequence[ProjectedRow], machine: str, fitted: Fitted, twice: fl
     if not fitting:
         reason = "fits into memory; take a smaller batch" if several else "could be projected"
         return f"On {machine} no scheme for several devices {reason}."
-    best, *others = fitting
-    rivals = [row for row in others if ratio_of(row.sum, best.sum, fitted).ends[0] <= _LEAST_LEAD]
+    best, *other_rows = fitting
+    rivals = [row for row in other_rows if ratio_of(row.sum, best.sum, fitted).ends[0] <= _LEAST_LEAD]
     *names, last = (str(row.variant) for row in (best, *rivals))
     undecided = f"the best is not decided between {', '.join(names)} and {last}: {best.variant} has"
     head = undecided if rivals else f"use {best.variant}:"
     text = f"On {machine} {head} {_rate(best.sum.batch / best.sum.step_s)} items a second"
     text += f"; its step takes {_times(_inverse(best.speed_up, best.sum.devices))} that of one device with its share"
-    if others:
-        text += f" and {_times(ratio_of(best.sum, others[0].sum, fitted))} that of {others[0].variant}"
-        if (part := rests_on(others[0], best)) is not None:
+    if other_rows:
+        text += f" and {_times(ratio_of(best.sum, other_rows[0].sum, fitted))} that of {other_rows[0].variant}"
+        if (part := rests_on(other_rows[0], best)) is not None:
             text += f"; this order rests on the {part}, which no published step tests"
     text += f"; {words_of(best.sum)}"
     if twice is not None:

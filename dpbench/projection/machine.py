@@ -156,13 +156,13 @@ def part(kind: str) -> BeforeValidator:
     """Put the part of this name in place of a text. The validation's context has all parts by kind."""
 
     def resolve(value: object, info: ValidationInfo) -> object:
-        known = (info.context or {}).get(kind, {})
+        known_parts = (info.context or {}).get(kind, {})
         if not isinstance(value, str):
             return value
-        if value not in known:
-            allowed = f"a table, or one of {one_of(known)}"
-            refuse(f"{quoted(value)} is not allowed{nearest(value, known)}; allowed: {allowed}")
-        return {**known[value], "name": value} if kind in ("device", "host") else known[value]
+        if value not in known_parts:
+            allowed = f"a table, or one of {one_of(known_parts)}"
+            refuse(f"{quoted(value)} is not allowed{nearest(value, known_parts)}; allowed: {allowed}")
+        return {**known_parts[value], "name": value} if kind in ("device", "host") else known_parts[value]
 
     return BeforeValidator(resolve)
 

@@ -212,8 +212,8 @@ def _early(recording: Recording) -> Counter[str]:
         if isinstance(event, Mark) and event.name != Phase.FORWARD:
             break
         if isinstance(event, Operator) and event.flops and event.device not in at_begin:
-            own = event.thread == MAIN or not at_begin
-            at_begin[event.device] = Counter(calls) if own else next(iter(at_begin.values()))
+            thread_calls = event.thread == MAIN or not at_begin
+            at_begin[event.device] = Counter(calls) if thread_calls else next(iter(at_begin.values()))
         if isinstance(event, ON_THREADS) and event.thread == MAIN:
             calls.update(_costs(event, Phase.FORWARD))
     return max(at_begin.values(), key=lambda calls: calls.total(), default=Counter())

@@ -200,11 +200,11 @@ class _Step:
         if is_ddp:
             # each gradient is copied into its bucket and out of it, reading and writing
             parts[Part.COMPUTE] += speed * (4 * sum(counts.gradient_bytes) / _moved_per_s(machine))
-            own, hidden = self._ddp(compute)
-            parts |= own
+            scheme_parts, hidden = self._ddp(compute)
+            parts |= scheme_parts
         elif not is_single:
-            own, hidden = self._lanes(compute)
-            parts |= own
+            scheme_parts, hidden = self._lanes(compute)
+            parts |= scheme_parts
         if is_ddp or variant.takes_nccl_route:
             parts[Part.BESIDE] = setting.fitted.beside * parts[Part.COMPUTE]
         devices = 1 if is_single else machine.devices
@@ -305,8 +305,8 @@ class _Step:
         for ends, sent in sorted(counts.sent(purpose).items(), key=_outwards):
             links = {name: self._machine.links[name] for name in self._machine.routes[ends]}
             for name, link in links.items():
-                own = sent["bytes"] / link.bandwidth.mid + sent["messages"] * link.latency.mid
-                load[name] = load.get(name, 0.0) + own
+                copies_s = sent["bytes"] / link.bandwidth.mid + sent["messages"] * link.latency.mid
+                load[name] = load.get(name, 0.0) + copies_s
             slowest = max(slowest, sent["largest"] / min(link.bandwidth.mid for link in links.values()))
             hops[ends[1]] = hops.get(ends[0], 0) + 1
         return max(load.values(), default=0.0) + max(max(hops.values(), default=1) - 1, 0) * slowest

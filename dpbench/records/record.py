@@ -127,8 +127,8 @@ class Metrics(Frozen):
     def is_throttled(self) -> bool | None:
         """None if no device reports it."""
         devices = [device for device in (self.telemetry or {}).values() if isinstance(device, DeviceTelemetry)]
-        known = [throttled for device in devices if (throttled := device.is_throttled) is not None]
-        return any(known) if known else None
+        known_states = [throttled for device in devices if (throttled := device.is_throttled) is not None]
+        return any(known_states) if known_states else None
 
 
 class Record(Row):

@@ -8,7 +8,9 @@ from dpbench.records.count_record import Place
 from dpbench.text.validated import Frozen
 
 WARM_UP = 2
-LEAST_STEPS, MOST_STEPS, USUAL_STEPS = WARM_UP + 1, 1000, 25
+LEAST_STEPS = WARM_UP + 1
+MOST_STEPS = 1000
+USUAL_STEPS = 25
 MOST_RANKS = 8
 
 

@@ -11,7 +11,8 @@ from dpbench.simulator.tensor import NO_BITS, SimTensor, toggled
 from dpbench.simulator.torch_sim import index_of
 
 _BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
-_SUM, _MAX = 0, 2
+_SUM = 0
+_MAX = 2
 
 
 def tensors_in(values: Any) -> list[Tensor]:
@@ -74,9 +75,9 @@ def run_shapes(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) 
     if "generator" in kwargs:
         kwargs = {**kwargs, "generator": None}
     key = _shape_key(func, args, kwargs) if function is func else None
-    known = _known_shapes.get(key)
-    if known is not None:
-        return _made(known)
+    shapes = _known_shapes.get(key)
+    if shapes is not None:
+        return _made(shapes)
     result = _run_on_meta(function, func, args, kwargs)
     if key is not None and (shapes := _shapes_of(result, tensors_in((args, kwargs)))) is not None:
         _known_shapes[key] = shapes
@@ -134,10 +135,10 @@ def _shapes_of(result: Any, arguments: Sequence[Tensor]) -> Layout | tuple[Layou
     return layouts if type(result) is tuple else layouts[0]
 
 
-def _made(known: Any) -> Any:
-    if isinstance(known[0], torch.Size):
-        return torch.empty_strided(known[0], known[1], dtype=known[2], device="meta")
-    return tuple(torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in known)
+def _made(shapes: Any) -> Any:
+    if isinstance(shapes[0], torch.Size):
+        return torch.empty_strided(shapes[0], shapes[1], dtype=shapes[2], device="meta")
+    return tuple(torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in shapes)
 
 
 def _run_on_meta(function: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:

@@ -105,8 +105,8 @@ def _hook_stream() -> int | None:
     if backward is None or backward.is_in_node or not _is_in_hook():
         return None
     node: Any = torch._C._current_autograd_node()
-    known: _NodeStreams | None = None if node is None else node.metadata.get(_KEY)
-    return None if known is None else known.stream
+    node_streams: _NodeStreams | None = None if node is None else node.metadata.get(_KEY)
+    return None if node_streams is None else node_streams.stream
 
 
 def pass_on_handoff(results: Sequence[SimTensor], sources: Sequence[Tensor], stream: int) -> None:
@@ -179,19 +179,19 @@ def assign_function_stream(results: Any) -> None:
 
 def _add_hooks(node: Any, stream: int) -> int | None:
     """`stream` was current at the node's forward. Return the node's stream; None without a simulated output."""
-    known: _NodeStreams | None = node.metadata.get(_KEY)
-    if known is not None:
-        return known.stream
+    node_streams: _NodeStreams | None = node.metadata.get(_KEY)
+    if node_streams is not None:
+        return node_streams.stream
     outputs = [output.device.index for output in node._input_metadata if output.device.type == "sim"]
     if not outputs:
         return None
-    own = stream if the_simulation().device_of(stream) == outputs[0] else current.stream(outputs[0])
+    own_stream = stream if the_simulation().device_of(stream) == outputs[0] else current.stream(outputs[0])
     successors = (successor for successor, _ in node.next_functions)
-    next_streams = tuple(None if successor is None else _add_hooks(successor, own) for successor in successors)
-    node.metadata[_KEY] = known = _NodeStreams(own, next_streams)
-    node.register_prehook(partial(_before_node, known))
-    node.register_hook(partial(_after_node, known))
-    return own
+    next_streams = tuple(None if successor is None else _add_hooks(successor, own_stream) for successor in successors)
+    node.metadata[_KEY] = node_streams = _NodeStreams(own_stream, next_streams)
+    node.register_prehook(partial(_before_node, node_streams))
+    node.register_hook(partial(_after_node, node_streams))
+    return own_stream
 
 
 def _before_node(node: _NodeStreams, gradients: Sequence[Tensor | None]) -> None:

@@ -173,8 +173,8 @@ def keeping_ties(apply: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
             result = apply(self, *args, **kwargs)
         finally:
             _active.is_inside = False
-        for (table, name), *others in shared:
-            for other_table, other_name in others:
+        for (table, name), *other_places in shared:
+            for other_table, other_name in other_places:
                 other_table[other_name] = table[name]
         return result
 

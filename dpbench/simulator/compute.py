@@ -34,14 +34,14 @@ class _Call:
 
 def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> Any:
     """Raise RuntimeError for tensors on several devices, NotImplementedError for an operator that is not supported."""
-    known = facts(func)
-    if known.decomposes:
+    of_operator = facts(func)
+    if of_operator.decomposes:
         return func.decompose(*args, **kwargs)
     simulation, tensors = the_simulation(), tensors_in((args, kwargs))
     simulated = [tensor for tensor in tensors if isinstance(tensor, SimTensor)]
-    device = _common_device(known, tensors, simulated, args)
+    device = _common_device(of_operator, tensors, simulated, args)
     cpu_args, cpu_kwargs = raw(args), {name: raw(value) for name, value in kwargs.items()}
-    if known.takes_device and kwargs.get("device") is not None:
+    if of_operator.takes_device and kwargs.get("device") is not None:
         device = with_index(kwargs["device"])
         cpu_kwargs["device"] = simulation.raw_device if device.type == "sim" else "cpu"
     if device.type == "cpu":
@@ -49,36 +49,37 @@ def compute(func: Any, args: Any, kwargs: Any, on_cpu: OnCpu | None = None) -> A
     if not simulation.numbers:
         result = run_shapes(on_cpu or func, func, cpu_args, cpu_kwargs)
     else:
-        if known.takes_generator and kwargs.get("generator") is None:
+        if of_operator.takes_generator and kwargs.get("generator") is None:
             cpu_kwargs["generator"] = simulation.generators[device.index]
         result = _on_cpu(on_cpu or func, func, cpu_args, cpu_kwargs)
-    call = _Call(func, known, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
+    call = _Call(func, of_operator, args, kwargs, simulated, device, autograd.stream_of(device.index, simulated))
     with simulation.lock:
         simulation.drain()
         return _record(simulation, call, result)
 
 
 def _common_device(
-    known: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
+    of_operator: OperatorFacts, tensors: Sequence[Tensor], simulated: Sequence[SimTensor], args: Any
 ) -> torch.device:
     """CPU scalars do not count, nor CPU indices if CUDA accepts them."""
     if not simulated:
         return torch.device("cpu")
     device = simulated[0].device
-    if known.makes_like:
+    if of_operator.makes_like:
         return device
-    others = [tensor.device for tensor in simulated if tensor.device != device]
+    other_devices = [tensor.device for tensor in simulated if tensor.device != device]
     if len(simulated) < len(tensors):
-        others += [tensor.device for tensor in tensors if _is_on_wrong_device(tensor, known, args)]
-    if others:
+        other_devices += [tensor.device for tensor in tensors if _is_on_wrong_device(tensor, of_operator, args)]
+    if other_devices:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {known.name} got tensors on {device} and {others[0]}"
+            f"Expected all tensors to be on the same device, but {of_operator.name} got tensors on {device} and "
+            f"{other_devices[0]}"
         )
     return device
 
 
-def _is_on_wrong_device(tensor: Tensor, known: OperatorFacts, args: Any) -> bool:
-    is_index = known.takes_cpu_indices and tensor is not args[0]
+def _is_on_wrong_device(tensor: Tensor, of_operator: OperatorFacts, args: Any) -> bool:
+    is_index = of_operator.takes_cpu_indices and tensor is not args[0]
     return not isinstance(tensor, SimTensor) and tensor.dim() > 0 and not is_index
 
 
@@ -90,8 +91,8 @@ def _on_cpu(on_cpu: OnCpu, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
-    known = call.facts
-    written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if known.may_write else []
+    of_operator = call.facts
+    written = simulated_in(written_arguments(call.func, call.args, call.kwargs)) if of_operator.may_write else []
     fresh: list[SimTensor] = []
     by_raw = {id(tensor.raw): tensor for tensor in call.tensors}
 
@@ -107,10 +108,12 @@ def _record(simulation: Simulation, call: _Call, result: Any) -> Any:
     left: list[MemoryBlock] = []
     for tensor in written:
         tensor.made_on = call.stream
-        if known.changes_view or tensor.raw.size() != tensor.size():
+        if of_operator.changes_view or tensor.raw.size() != tensor.size():
             left += filter(None, [simulation.grow(tensor.storages[0], call.stream)])
             tensor.adopt(SimTensor(tensor.raw, call.device, tensor.storages, made_on=call.stream, bits=tensor.bits))
-    if left or (not known.is_empty and not known.changes_view and (fresh or written or known.answers_host)):
+    if left or (
+        not of_operator.is_empty and not of_operator.changes_view and (fresh or written or of_operator.answers_host)
+    ):
         launch = _launch(simulation, call, written, fresh, wrapped)
         for block in left:
             simulation.leave(call.device.index, block, launch)

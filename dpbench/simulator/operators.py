@@ -87,8 +87,8 @@ def _decomposes(func: Any) -> bool:
 
 
 def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    known = facts(func)
-    written = [kwargs.get(at) if isinstance(at, str) else args[at] for at in known.written if _has(at, args)]
+    of_operator = facts(func)
+    written = [kwargs.get(at) if isinstance(at, str) else args[at] for at in of_operator.written if _has(at, args)]
     if func is aten.native_batch_norm.default and args[5]:
         written += [args[3], args[4]]  # the running statistics, which the schema does not mark as written
     return written
@@ -96,9 +96,11 @@ def written_arguments(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 def answers_host(func: Any, args: Any) -> bool:
     """Whether the result, or a mask used as an index, decides a size, so that the host waits."""
-    known = facts(func)
-    masks = args[1] if known.takes_cpu_indices else ()
-    return known.answers_host or any(mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks)
+    of_operator = facts(func)
+    masks = args[1] if of_operator.takes_cpu_indices else ()
+    return of_operator.answers_host or any(
+        mask is not None and mask.dtype in (torch.bool, torch.uint8) for mask in masks
+    )
 
 
 def decides_size(func: Any, args: Any) -> bool:
@@ -122,7 +124,7 @@ def flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
 
 def _grouped_backward_flops(formula: Any, args: Any, result: Any) -> int:
     """Torch's formula has the weight's gradient as if each output channel read all input channels (torch 2.13)."""
-    *others, groups, (needs_input, needs_weight, _) = args
-    of_input = formula(*others, groups, [needs_input, False, False], out_val=result)
-    of_weight = formula(*others, groups, [False, needs_weight, False], out_val=result)
+    *arguments, groups, (needs_input, needs_weight, _) = args
+    of_input = formula(*arguments, groups, [needs_input, False, False], out_val=result)
+    of_weight = formula(*arguments, groups, [False, needs_weight, False], out_val=result)
     return int(of_input + of_weight // groups)

@@ -51,8 +51,8 @@ def numbers_of_threads(taker: int, first_devices: Iterable[tuple[int, int | None
         if key < 0:
             numbers[key] = devices - key
             continue
-        own = None if device is None else device + 1
-        numbers[key] = next(free) if own is None or own in taken else own
+        device_number = None if device is None else device + 1
+        numbers[key] = next(free) if device_number is None or device_number in taken else device_number
         taken.add(numbers[key])
     return numbers
 

@@ -63,8 +63,8 @@ class StreamOrder:
         return clock
 
 
-def _unfinished(known: VectorClock, clock: VectorClock) -> VectorClock:
-    return {stream: tick for stream, tick in clock.items() if known.get(stream, 0) < tick}
+def _unfinished(done: VectorClock, clock: VectorClock) -> VectorClock:
+    return {stream: tick for stream, tick in clock.items() if done.get(stream, 0) < tick}
 
 
 def _join(clock: VectorClock, other: VectorClock) -> bool:

@@ -64,9 +64,9 @@ def parts_of_path(timeline: Timeline) -> list[PathPart]:
         stretches.setdefault(key, []).append((span.start, end))
         lanes.setdefault(key, set()).update(() if span.lane is None else (span.lane,))
     parts = []
-    for key, own in stretches.items():
-        length = covered(own)
-        waited, share = length - overlap(own, computing(timeline, key.who)), length / (timeline.length or 1.0)
+    for key, intervals in stretches.items():
+        length = covered(intervals)
+        waited, share = length - overlap(intervals, computing(timeline, key.who)), length / (timeline.length or 1.0)
         parts.append(PathPart(*key, length, share, waited, tuple(sorted(lanes.get(key, ())))))
     return parts
 
@@ -110,12 +110,12 @@ def _clause(part: PathPart, shown: Callable[[float], str]) -> str:
 
 def _of_lanes(lanes: Sequence[int]) -> str:
     """A text such as ``of lane 3``, ``of lanes 1 to 3`` or ``of lanes 1 and 3``; empty if no lane is known."""
-    *others, last = lanes or (None,)
-    if not others:
+    *other_lanes, last = lanes or (None,)
+    if not other_lanes:
         return "" if last is None else f" of lane {last}"
-    if len(others) > 1 and last == others[0] + len(others):
-        return f" of lanes {others[0]} to {last}"
-    return f" of lanes {', '.join(map(str, others))} and {last}"
+    if len(other_lanes) > 1 and last == other_lanes[0] + len(other_lanes):
+        return f" of lanes {other_lanes[0]} to {last}"
+    return f" of lanes {', '.join(map(str, other_lanes))} and {last}"
 
 
 def covered(stretches: Iterable[Stretch]) -> float:

@@ -21,8 +21,11 @@ STEP_MARK = "step"
 """The mark waits for the devices at its end."""
 MARK = "dpbench: "
 """The beginning of the names of our own marks in the profiler's file."""
-_MARK, _OPERATOR, _COPY = "user_annotation", "cpu_op", "gpu_memcpy"
-_LAUNCHES, _ON_DEVICE = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memset", _COPY)
+_MARK = "user_annotation"
+_OPERATOR = "cpu_op"
+_COPY = "gpu_memcpy"
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_ON_DEVICE = ("kernel", "gpu_memset", _COPY)
 _GAP_S = 20e-6
 """A shorter gap between two operators of a thread is the interpreter's own."""
 _NODE = "autograd::engine::evaluate_function: "
@@ -62,8 +65,8 @@ def shortest_step(profile: Mapping[str, Any]) -> tuple[Event, list[Event]]:
     if not steps:
         raise ValueError("the profiler recorded no marked step; allowed: a torch whose profiler records marks")
     step = min(steps, key=lambda event: event["dur"])
-    others = (event for event in complete if event.get("cat") != _MARK or event["name"].startswith(MARK))
-    inside = [event for event in others if event is not step and 0 <= event["ts"] - step["ts"] <= step["dur"]]
+    other_events = (event for event in complete if event.get("cat") != _MARK or event["name"].startswith(MARK))
+    inside = [event for event in other_events if event is not step and 0 <= event["ts"] - step["ts"] <= step["dur"]]
     return step, sorted(inside, key=lambda event: (event["ts"], -event["dur"]))
 
 

@@ -5,7 +5,7 @@ from math import log
 from random import Random
 
 from dpbench.engine.messages import LockstepRound, SideName
-from dpbench.gate.rounds import Contrast, RoundRatio, SuiteRound
+from dpbench.gate.rounds import LogRatios, RoundRatio, SuiteRound
 from dpbench.gate.settings import Benchmark, Cores
 from dpbench.records.record import Outcome
 from tests.records.making import ENVIRONMENT
@@ -19,15 +19,17 @@ def benchmark(name: str = "wide", threshold: float = 0.03, cores: Cores = Cores.
 
 def ratio(contrast: float, twin: float = 0.0, cores: str = "1") -> RoundRatio:
     """A round with these contrasts, which are logarithms."""
-    return RoundRatio(contrast=contrast, twin=twin, base_s=STEP_S, head_s=STEP_S * (1 + contrast), cores=cores)
+    return RoundRatio(
+        median=LogRatios(head=contrast, twin=twin), base_s=STEP_S, head_s=STEP_S * (1 + contrast), cores=cores
+    )
 
 
 def rounds_with(quantity: str, contrast: float, half: float, twin: float = 0.0, count: int = 6) -> list[RoundRatio]:
     """Rounds whose `quantity`, "mean" or "later", is at `half` above and below this contrast; all others are 0."""
-    zero = Contrast(head=0.0, twin=0.0)
+    zero = LogRatios(head=0.0, twin=0.0)
     rounds = []
     for sign in (1, -1) * (count // 2):
-        chosen = {quantity: Contrast(head=contrast + sign * half, twin=twin + sign * half)}
+        chosen = {quantity: LogRatios(head=contrast + sign * half, twin=twin + sign * half)}
         rounds.append(ratio(sign * 0.001, sign * 0.001).model_copy(update={"mean": zero, "later": zero, **chosen}))
     return rounds
 

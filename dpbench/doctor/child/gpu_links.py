@@ -20,7 +20,8 @@ _CORRUPT = (
 )
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-_DEFAULT_QUEUES, _MOST_QUEUES = 8, 32
+_DEFAULT_QUEUES = 8
+_MOST_QUEUES = 32
 
 
 def examine_links(devices: Sequence[torch.device]) -> list[Finding]:

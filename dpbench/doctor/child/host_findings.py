@@ -13,7 +13,8 @@ from dpbench.doctor.findings import Finding, note, note_if, ok, unknown, unrelia
 
 _GIB = 2**30
 _CPUS = Path("sys/devices/system/cpu")
-_BUSY, _SOME_BUSY = 0.10, 0.02  # of all cores
+_BUSY = 0.10  # of all cores
+_SOME_BUSY = 0.02  # of all cores
 _STOLEN = 0.02
 _SPARE_MEMORY = 0.10
 

@@ -9,7 +9,8 @@ from importlib.metadata import Distribution, distributions, packages_distributio
 
 from dpbench.doctor.findings import Finding, note, ok
 
-OURS, OTHERS = "torch-dpbench", "dpbench"
+OURS = "torch-dpbench"
+OTHERS = "dpbench"
 _WHAT = "distribution"
 _NVML = "nvidia-ml-py"
 _COMMAND = ("console_scripts", "dpbench", "dpbench.cli:main")
@@ -47,10 +48,10 @@ def _required_by(name: str) -> str:
     return f"required by {', '.join(sorted(dependents))}" if dependents else "no installed package requires it"
 
 
-def judge(ours: Distribution | None, others: Distribution | None) -> Finding:
-    if others is not None:
-        place = f"{OTHERS} {others.version} in {others.locate_file('')}"
-        if _is_this_project(others):
+def judge(ours: Distribution | None, other_package: Distribution | None) -> Finding:
+    if other_package is not None:
+        place = f"{OTHERS} {other_package.version} in {other_package.locate_file('')}"
+        if _is_this_project(other_package):
             return note(_WHAT, f"{place}: this project under its old name", _REINSTALL)
         return note(_WHAT, f"{place}: another project", _REINSTALL)
     return ok(_WHAT, f"{OURS} {ours.version}" if ours else "none: dpbench runs from a folder of sources")

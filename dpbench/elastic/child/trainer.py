@@ -104,9 +104,9 @@ def _share(batch: Batch, rank: int, world: int) -> Batch:
     return Batch(tuple(share(t) for t in batch.inputs), share(batch.target))
 
 
-def _weight(own: Batch, items: int, world: int) -> float:
+def _weight(own_batch: Batch, items: int, world: int) -> float:
     """The factor on a rank's mean loss so that DDP's mean over ranks is that over items."""
-    return len(own.target) * world / items
+    return len(own_batch.target) * world / items
 
 
 def _loss(workload: Workload, model: nn.Module, batch: Batch) -> float:

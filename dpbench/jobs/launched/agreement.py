@@ -69,9 +69,9 @@ def disagreement(ranks: Sequence[RankFacts]) -> str | None:
         if rank.error is not None:
             return f"{rank.name}: {rank.error}"
         for field in COMMON:
-            own, others = getattr(first, field), getattr(rank, field)
-            if own != others:
-                what = "is another" if field == "spec" else f"is {others!r}"
-                than = f"than that of {first.name}" if field == "spec" else f"and {own!r} on {first.name}"
+            own_value, other_value = getattr(first, field), getattr(rank, field)
+            if own_value != other_value:
+                what = "is another" if field == "spec" else f"is {other_value!r}"
+                than = f"than that of {first.name}" if field == "spec" else f"and {own_value!r} on {first.name}"
                 return f"{rank.name}: {field} {what} {than}; allowed: the same on all ranks"
     return None

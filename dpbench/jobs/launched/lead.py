@@ -82,9 +82,9 @@ class Followers:
     lost: str | None = None
     rounds: RoundProcesses = field(default_factory=RoundProcesses)
 
-    def agree(self, own: RankFacts) -> None:
+    def agree(self, own_facts: RankFacts) -> None:
         """Wait for all ranks; raise WrongInputError."""
-        self.facts[0] = own
+        self.facts[0] = own_facts
         for connection, hello in self._accept_all(PATIENCE_S):
             try:
                 facts = RankFacts.model_validate(hello)
@@ -133,8 +133,8 @@ class Followers:
             send(connection, {"job": job.model_dump(mode="json"), "port": port, "timeout_s": timeout_s})
         reports, record = _Reports(self), None
         try:
-            own = LaunchedRank(rank=0, address=self.world.address, port=port)
-            end = self.rounds.launch(job, timeout_s, own, reports.stop_fd)
+            own_rank = LaunchedRank(rank=0, address=self.world.address, port=port)
+            end = self.rounds.launch(job, timeout_s, own_rank, reports.stop_fd)
             record = interpret(end, job)
             if record.outcome is not Outcome.OK and not end.is_stopped:
                 reports.fail(0, record.outcome, str(record.reason))

@@ -22,11 +22,11 @@ def plan_world(spec: Spec, machine: MachineInfo, world: World) -> Plan:
     Raises WrongInputError, and WorldError if the lanes asked for are not one for each rank.
     """
     per_rank = tuple(variant for variant in spec.variants if variant.is_per_rank)
-    others = tuple(variant for variant in spec.variants if not variant.is_per_rank)
+    other_variants = tuple(variant for variant in spec.variants if not variant.is_per_rank)
     lanes = local_lanes(machine, world.local_size)
     _check(spec, lanes * world.machines)
     on_all = spec.model_copy(update={"variants": per_rank, "devices": (lanes * world.machines,)})
-    on_one = spec.model_copy(update={"variants": others, "devices": (lanes,)})
+    on_one = spec.model_copy(update={"variants": other_variants, "devices": (lanes,)})
     one, all_ = plan(on_one, machine), plan(on_all, machine, world.machines)
     return Plan(tuple(dict.fromkeys((*one.cases, *all_.cases))), (*one.skipped, *all_.skipped))
 

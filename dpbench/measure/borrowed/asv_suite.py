@@ -102,8 +102,8 @@ def _measures_first_call(benchmark: Any) -> bool:
     if is_value(benchmark):
         return False
     sources = benchmark._attr_sources[1:]  # the first are ours, see `_set_up`
-    wanted = {"number": 1, "repeat": 1, "warmup_time": 0}
-    return all(_get_first_attr(sources, name, None) == value for name, value in wanted.items())
+    attributes = {"number": 1, "repeat": 1, "warmup_time": 0}
+    return all(_get_first_attr(sources, name, None) == value for name, value in attributes.items())
 
 
 def _value(result: Any, unit: str) -> Sample:
@@ -126,13 +126,13 @@ def _enter_suite(commit: Path, named: str | None = None) -> tuple[str, list[str]
     if not folder.is_dir():
         raise BorrowedError(f"{path.relative_to(commit)}: benchmark_dir: {folder.name!r} is no folder")
     os.environ.update(ASV="true", ASV_PROJECT=str(config.get("project", "")), ASV_CONF_DIR=str(path.parent))
-    notes, others = list[str](), configurations(commit)[1:]
-    if others and not named:
-        there = ", ".join(str(other.relative_to(commit)) for other in others)
+    notes, other_files = list[str](), configurations(commit)[1:]
+    if other_files and not named:
+        there = ", ".join(str(other.relative_to(commit)) for other in other_files)
         notes.append(f"measured is {path.relative_to(commit)}, not {there}; --asv PATH names another one")
     for kind in ("env", "env_nobuild"):
-        for name, given in dict(config.get("matrix", {}).get(kind) or {}).items():
-            values = given if isinstance(given, list) else [given]
+        for name, listed in dict(config.get("matrix", {}).get(kind) or {}).items():
+            values = listed if isinstance(listed, list) else [listed]
             if values and values[0] is not None:
                 os.environ[name] = str(values[0])
             if values[1:]:

@@ -70,9 +70,9 @@ class _Plugin:
 
     def pytest_load_initial_conftests(self, args: list[str]) -> None:
         """Drop options of `addopts` that leave benchmarks out, switch them off, or spread tests over processes."""
-        given = iter(args[:])
+        words = iter(args[:])
         args[:] = [
-            word for word in given if not (_DROPPED.fullmatch(word) or (word in _WITH_VALUE and next(given, "")))
+            word for word in words if not (_DROPPED.fullmatch(word) or (word in _WITH_VALUE and next(words, "")))
         ]
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:

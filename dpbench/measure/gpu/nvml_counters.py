@@ -18,7 +18,8 @@ _MOST_W = 10_000.0
 _REFRESH_S = (
     0.1  # of the energy counter (measured by zeus, ml.energy); slack for other counters that the driver updates late
 )
-LEAST_ENERGY_WINDOW_S, ADVISED_WINDOW_S = 1.0, 2.0
+LEAST_ENERGY_WINDOW_S = 1.0
+ADVISED_WINDOW_S = 2.0
 """In a second the counter's refresh may shift a tenth of the energy, in two seconds a twentieth."""
 
 

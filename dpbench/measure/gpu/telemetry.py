@@ -83,7 +83,8 @@ def _average(metric: Any) -> Reading:
 
 
 _MIB_BYTES = 2**20
-_SM_BUSY, _DRAM_BANDWIDTH = pynvml.NVML_GPM_METRIC_SM_UTIL, pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
+_SM_BUSY = pynvml.NVML_GPM_METRIC_SM_UTIL
+_DRAM_BANDWIDTH = pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 _GPM_MIB_PER_S = {
     "pcie_sent": pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC,
     "pcie_received": pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC,

@@ -73,17 +73,21 @@ _OPTIONS = {
     "timeout": "timeout",
     "device_ids": "device_ids",
 }
-_BARRIER, _ROOTED = "barrier", ("gather", "scatter")
+_BARRIER = "barrier"
+_ROOTED = ("gather", "scatter")
 _ALIGNED_BYTES = 16
 """gloo and NCCL move whole vectors of 16 bytes fast; other payloads take a slow path."""
 _COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd")
 _TORCH, _DPBENCH = (
     os.path.join(path, "") for path in (os.path.dirname(torch.__file__), sys.modules["dpbench"].__path__[0])
 )
-_STDLIB, _PACKAGES = os.path.join(sysconfig.get_path("stdlib"), ""), ("site-packages", "dist-packages")
+_STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+_PACKAGES = ("site-packages", "dist-packages")
 _DISTRIBUTED = f"{_TORCH}distributed/"
-_C10D, _UTILS = f"{_DISTRIBUTED}distributed_c10d.py", f"{_DISTRIBUTED}utils.py"
-_FSDP, _HOOKS = f"{_DISTRIBUTED}fsdp/", f"{_DISTRIBUTED}algorithms/ddp_comm_hooks/"
+_C10D = f"{_DISTRIBUTED}distributed_c10d.py"
+_UTILS = f"{_DISTRIBUTED}utils.py"
+_FSDP = f"{_DISTRIBUTED}fsdp/"
+_HOOKS = f"{_DISTRIBUTED}algorithms/ddp_comm_hooks/"
 _ENGINE = f"{_TORCH}autograd/graph.py"
 
 
@@ -288,45 +292,45 @@ def _collective(issue: Callable[..., Any], name: str, *args: Any, **kwargs: Any)
     """
     kind, method, options = _OPERATORS[name]
     schema = getattr(torch.ops.c10d, name).default._schema
-    given = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
-    group = c10d.ProcessGroup.unbox(given.pop("process_group"))
+    arguments = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | kwargs
+    group = c10d.ProcessGroup.unbox(arguments.pop("process_group"))
     run = getattr(group._get_backend(torch.device("cpu")), method)
     if name in _OF_LISTS:
         run = partial(_one_by_one, run)
-    work = issue(kind, args, partial(run, *_converted(kind, given, options)))
+    work = issue(kind, args, partial(run, *_converted(kind, arguments, options)))
     result = () if work is None else (work.boxed(),)
     return (args[0], *result) if len(schema.returns) == 2 else (*result, None)[0]
 
 
 def _one_by_one(method: Callable[..., Any], outputs: Any, inputs: Any, options: Any) -> Any:
     """Return the last pair's work when the others are done."""
-    *others, last = (method(output, own, options) for output, own in zip(outputs, inputs, strict=True))
-    for work in others:
+    *first_works, last = (method(output, own_input, options) for output, own_input in zip(outputs, inputs, strict=True))
+    for work in first_works:
         work.wait()
     return last
 
 
-def _converted(kind: str, given: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
+def _converted(kind: str, arguments: dict[str, Any], options: Callable[[], Any] | None) -> list[Any]:
     """A time-out of -1 ms means the backend's own."""
     if kind == _BARRIER:
-        given.pop("tensor", None)
+        arguments.pop("tensor", None)
         if options is None:
-            given.pop("device_ids", None)
-    given.pop("sparse_indices", None)
-    if "reduce_op" in given:
-        if not hasattr(given["reduce_op"], "op"):
+            arguments.pop("device_ids", None)
+    arguments.pop("sparse_indices", None)
+    if "reduce_op" in arguments:
+        if not hasattr(arguments["reduce_op"], "op"):
             raise RuntimeError(
                 f"torch {torch.__version__} hides the operation of a reduction; torch 2.10 or newer is needed"
             )
-        given["reduce_op"] = c10d.ReduceOp(c10d.ReduceOp.RedOpType(given["reduce_op"].op()))
-    if "timeout" in given:
-        given["timeout"] = timedelta(milliseconds=given["timeout"])
+        arguments["reduce_op"] = c10d.ReduceOp(c10d.ReduceOp.RedOpType(arguments["reduce_op"].op()))
+    if "timeout" in arguments:
+        arguments["timeout"] = timedelta(milliseconds=arguments["timeout"])
     if options is None:
-        return list(given.values())
+        return list(arguments.values())
     filled = options()
-    for name in _OPTIONS.keys() & given.keys():
-        setattr(filled, _OPTIONS[name], given.pop(name))
-    return [*given.values(), filled]
+    for name in _OPTIONS.keys() & arguments.keys():
+        setattr(filled, _OPTIONS[name], arguments.pop(name))
+    return [*arguments.values(), filled]
 
 
 def _with_counts(issues: Counter[Issue]) -> tuple[Issue, ...]:

@@ -83,12 +83,12 @@ def sum_over_ranks(ranks: Sequence[dict[Phase, PhaseCounts]]) -> Counts:
     """A collective counts once; raises RuntimeError if the ranks made different ones."""
     totals = {}
     for phase, first in ranks[0].items():
-        others = [rank[phase] for rank in ranks]
-        if any(other.collectives != first.collectives for other in others):
-            raise RuntimeError(f"the ranks' collectives differ in {phase}: {[other.collectives for other in others]}")
+        of_ranks = [rank[phase] for rank in ranks]
+        if any(other.collectives != first.collectives for other in of_ranks):
+            raise RuntimeError(f"the ranks' collectives differ in {phase}: {[other.collectives for other in of_ranks]}")
         totals[phase] = PhaseCounts(
-            operators=sum(other.operators or 0 for other in others),
-            flops=sum(other.flops or 0 for other in others),
+            operators=sum(other.operators or 0 for other in of_ranks),
+            flops=sum(other.flops or 0 for other in of_ranks),
             collectives=first.collectives,
         )
     return Counts(phases=totals)

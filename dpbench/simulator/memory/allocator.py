@@ -18,7 +18,9 @@ from dpbench.simulator.streams import StreamOrder, VectorClock
 _MIB = 1 << 20
 _ROUND = 512
 _SMALL_LIMIT = _MIB
-_SMALL_SEGMENT, _LARGE_SEGMENT, _SEGMENT_STEP = 2 * _MIB, 20 * _MIB, 2 * _MIB
+_SMALL_SEGMENT = 2 * _MIB
+_LARGE_SEGMENT = 20 * _MIB
+_SEGMENT_STEP = 2 * _MIB
 _OWN_SEGMENT = 10 * _MIB
 HELD_LAUNCHES = 4096
 """On CUDA the host is about 1,000 ahead of a stream."""

@@ -55,8 +55,8 @@ class StorageTable:
         self._by_raw: dict[int, weakref.ref[SimStorage]] = {}
 
     def find(self, raw: torch.UntypedStorage) -> SimStorage | None:
-        known = self._by_raw.get(raw._cdata)
-        return known() if known else None
+        storage = self._by_raw.get(raw._cdata)
+        return storage() if storage else None
 
     def add(self, storage: SimStorage) -> None:
         self._by_raw[storage.raw._cdata] = weakref.ref(storage)
