@@ -99,6 +99,7 @@ class KeptSums:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        # By parameters and shapes: after a change of the base, buckets are cut otherwise.
         self.buckets: dict[tuple[Any, ...], KeptBucket] = {}
         self.generation = 0
         """The number of failed accumulations; forwards of an earlier generation keep nothing more."""
@@ -239,7 +240,9 @@ class Accumulation:
         """Whether no context has been entered; then all forwards take the part `outside`."""
         self.outside = Part(self.sums)
         self.entered: set[Context] = set()
+        # From the first forward inside a context to the first one with gradients outside, which ends the accumulation.
         self._is_open = False
+        # Only weights that have changed are sent: between two steps of an optimizer none does.
         self._watch: ChangeWatch | None = None
         self._lock = threading.Lock()
 

@@ -66,6 +66,7 @@ class Broadcaster:
         )
         flat = [indices for indices in planned if fits_flat(tensors[indices[0]])]
         buffers = [StagingBuffer() for _ in range(STAGING_BUFFERS)]
+        # Ids of the lanes that have waited for their readers in this forward. One wait serves all buckets.
         self._joined: set[int] = set()
         self._buckets = [
             Bucket(indices, [tensors[i] for i in indices], buffers[number % STAGING_BUFFERS], self._joined)

@@ -34,6 +34,7 @@ class CapturePlace:
         self.stream = _draw_stream(device, self)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        # Users of the pool that failed captures have left, and that `close` must take away.
         self._failures = 0
 
     @contextmanager

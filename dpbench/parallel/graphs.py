@@ -122,7 +122,9 @@ class LaneGraph:
         self.buckets: list[GraphedBucket] = []
         self.outputs: list[Tensor] = []
         self.needs_grad: list[bool] = []
+        # Static: a launch copies the gradients of the outputs here, and the captured backward reads them by address.
         self._grads: list[Tensor] = []
+        # For each output the weights that its gradient reaches: others keep None in `.grad`, as in an eager step.
         self._reached: list[set[Weight]] = []
         self._forward: torch.cuda.CUDAGraph | None = None
         self._backward: torch.cuda.CUDAGraph | None = None
@@ -217,8 +219,10 @@ class Run:
         self._graphs, self._lanes, self._mailboxes, self._weights = graphs, lanes, mailboxes, weights
         self.is_done = False
         graphs.begin(self)
+        # Both are read again by the backward: a later launch has replaced the activations, a write the weights.
         self._launches = graphs.launches
         self._versions = graphs.versions() if mailboxes else []
+        # Lanes whose backward has run; a second one would read memory that the first has used for gradients.
         self._launched: set[int] = set()
 
     def backward(self, number: int, grads: Sequence[Tensor | None]) -> None:
@@ -289,12 +293,16 @@ class Graphs:
 
     def __init__(self, tree: ModuleTree, report: GraphReport) -> None:
         self._tree, self._report = tree, report
+        # By modes and shapes: a graph serves only the shapes with which it was captured.
         self._kinds: dict[Key, _Kind] = {}
+        # By lane. All kinds of a lane share its memory pool, so the pools grow with lanes alone.
         self._places: dict[int, CapturePlace] = {}
+        # Weak: a run that was dropped without a backward waits for none, and must not refuse the next launch.
         self._last: weakref.ref[Run] | None = None
         self.launches = 0
         self._forever = why_never(tree)
         self._tables = [table for module in tree.modules if any(map(is_tensor, (table := module.__dict__).values()))]
+        # Without buffers: batch norm writes them in every forward, and no backward reads them.
         self._parameters = [tensor for i, tensor in enumerate(tree.tensors) if i not in tree.buffer_indices]
 
     def versions(self) -> list[int]:

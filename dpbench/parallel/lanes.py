@@ -206,9 +206,12 @@ class SideStreams:
         self._links = links or Links(heads_of(devices), frozenset())
         # Under "auto" the first few lanes take a chain only if all of them do, because only its links were tested.
         self._route = Route.STAR if route is Route.AUTO and choose(self._links) is Route.STAR else route
+        # Made at the first use: lanes on one device never overlap, and need none.
         self._streams: list[tuple[Stream, Stream, Stream]] = []
+        # By device too: with fewer chunks a lane may have another parent.
         self._aboves: dict[tuple[int, torch.device], Stream] = {}
         self._lock = threading.Lock()
+        # Valid while the caller's streams are the same. Asking for these costs less than making lanes.
         self._last: dict[tuple[bool, int], tuple[list[int], list[Lane]]] = {}
         self._is_on_cpu = devices[0].type == "cpu"
         self.here = _Here()

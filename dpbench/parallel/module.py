@@ -101,8 +101,10 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         self.src_device_obj = devices[0]
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
+        # While graphs warm up: trials would choose a dispatch that no launch of a graph uses.
         self._in_sequence = Dispatcher(replace(self.policy, dispatch=Dispatch.SEQUENCE))
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
+        # Users assign to both attributes, as they do in stock; the next forward then begins anew.
         self._ready_for = [*self.device_ids], self.policy
 
     def _pool(self) -> ReplicaPool:

@@ -93,13 +93,16 @@ class ModuleTree:
         self.is_lazy = any(is_lazy(tensor) for tensor in self.tensors)
         self.counts = [] if self.is_lazy else list(map(Tensor.numel, self.tensors))
         self._kinds = list(map(type, modules))
+        # What follows is compared in every forward. Lists of all modules are compared in C, without a Python loop.
         self._tables = _tables(modules)
         self._plain_tables = [table for table in self._tables if isinstance(table, dict)]
+        # No dicts: the garbage collector shows none of their values.
         self._script_tables = [table for table in self._tables if not isinstance(table, dict)]
         self._counts = list(map(len, self._tables))
         self._names = self._names_now()
         self._members = self._members_now()
         self._layouts = [] if self.is_lazy else list(map(_LAYOUT, self.tensors))
+        # Others, such as sparse ones, raise at `stride`.
         self._strided = [tensor for tensor in self.tensors if tensor.layout is torch.strided]
         self._strides = [] if self.is_lazy else list(map(Tensor.stride, self._strided))
 
@@ -231,7 +234,9 @@ class ChangeWatch:
     """
 
     def __init__(self) -> None:
+        # By id. A step of a fused optimizer writes without raising the version of a tensor.
         self._steps: Counter[int] = Counter()
+        # Compared by identity: a new mark makes all earlier signatures unequal.
         self._mark = object()
         watch = weakref.ref(self)
 

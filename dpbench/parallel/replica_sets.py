@@ -39,6 +39,7 @@ class ReplicaSet:
         self.given: list[Tensor] = []
         """Lane 1's tensors, until its forward has run."""
         self.last_forward = 0
+        # Here, because a graph reads the memory of this set's buckets by address.
         self._graphs: Graphs | None = None
         self._checks_graphs = policy.check_graphs
 
@@ -108,9 +109,12 @@ class ReplicaSets:
     def __init__(self, device: torch.device, policy: Policy) -> None:
         self._device = device
         self._policy = policy
+        # Forwards in several threads of the user must not claim one set.
         self._lock = threading.Lock()
         self._tree: ModuleTree | None = None
+        # The newest is last. More than one exists while a forward waits for its backward, or a replica is referred to.
         self._sets: list[ReplicaSet] = []
+        # A clock for `last_forward`: sets age by forwards, since time says nothing of use.
         self._forwards = 0
 
     def __len__(self) -> int:
