@@ -3,12 +3,14 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 
 import pytest
 
 from tests import sampling
 from tests.two_machines import Machine, NoNamespacesError, two_machines
+from tests.zygote import Zygote
 
 
 @pytest.fixture
@@ -19,6 +21,16 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
             yield pair
     except NoNamespacesError as error:
         pytest.skip(f"network namespaces cannot be made here: {error}")
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote | None]:
+    """None if all children are to start anew, or on a machine with a GPU."""
+    if sampling.runs_everything() or os.path.exists("/dev/nvidiactl"):
+        yield None
+    else:
+        with closing(Zygote()) as started:
+            yield started
 
 
 def pytest_configure() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.zygote import children_of_a_zygote  # noqa: F401  # a fixture
+
 ROOT = Path(__file__).parents[2]
 SLEEP = "        import time; time.sleep(0.3)\n"
 FORWARD = "    def forward(self, *inputs: Any, **kwargs: Any) -> Any:\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import cli
+from tests.zygote import children_of_a_zygote  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[2]
 
