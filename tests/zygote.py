@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from socket import AF_UNIX, SOCK_SEQPACKET, send_fds, socketpair
 from types import SimpleNamespace
@@ -131,8 +132,22 @@ def children_of_a_zygote(zygote: Zygote | None) -> Iterator[None]:
         yield
         return
     forking = SimpleNamespace(**vars(subprocess) | {"Popen": zygote.popen})
-    launch.subprocess = round_module.subprocess = forking
+    with _started_by(forking):
+        yield
+
+
+@contextmanager
+def new_children() -> Iterator[None]:
+    """Inside the block each child starts anew: in forks of a process that has run more, calls may be counted elsewhere."""
+    with _started_by(subprocess):
+        yield
+
+
+@contextmanager
+def _started_by(module: Any) -> Iterator[None]:
+    before = launch.subprocess
+    launch.subprocess = round_module.subprocess = module
     try:
         yield
     finally:
-        launch.subprocess = round_module.subprocess = subprocess
+        launch.subprocess = round_module.subprocess = before

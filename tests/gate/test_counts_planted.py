@@ -61,7 +61,7 @@ CHOICES = SETTINGS.uses[0].name
 APPLIED = "                    self._dispatcher.has_run = True\n"
 EACH_DEVICE = "            for device in self._pool().devices:\n"
 CHECKED = "                check_not_capturing(self.src_device_obj)\n"
-EARLY = "connect_links(wanted, tensors, mailbox, self._policy.overlap_reduce)"
+EARLY = "connect_links(trained, tensors, mailbox, self._policy.overlap_reduce)"
 RAISED = "        token.grad_fn._set_sequence_nr(FIRST)\n"
 
 

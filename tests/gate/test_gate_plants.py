@@ -16,6 +16,7 @@ from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs
 from dpbench.jobs.count import run_jobs
 from tests.sampling import sampled
 from tests.simulated import needs_simulator
+from tests.zygote import new_children
 
 ALL = [plant for plant in plants() if plant.cases]
 COUNTED = {plant.name: plant for plant in sampled(ALL, 16)}
@@ -23,6 +24,12 @@ TIER0 = tier0_of(read_settings(ROOT, None, ()), wrapper_jobs())
 CASES = TIER0.jobs
 BASE = Code()
 pytestmark = pytest.mark.timeout(1200)  # some 40 counts of cases, or 150, by one child
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _counted_in_new_children():
+    with new_children():
+        yield
 
 
 @pytest.fixture(scope="module")
