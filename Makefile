@@ -80,7 +80,7 @@ $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
 	touch $@
 
 gpu:
-	@$(PYTHON) -m benchmarks.on_gpu --wheels "$(WHEELS)" $(ARGS)
+	@$(PYTHON) -m benchmarks.instruments.on_gpu --wheels "$(WHEELS)" $(ARGS)
 
 # The packages that a machine for deep learning may lack, 5 MiB. GPU_NEEDS="pydantic rich scipy" fetches more.
 gpu-wheels: $(READY)
@@ -91,7 +91,7 @@ gpu-wheels: $(READY)
 
 # Draw the README's pictures from the records in results/pictures. Needs chromium.
 pictures: $(READY)
-	$(BIN)/python -m benchmarks.pictures $(ARGS)
+	$(BIN)/python -m benchmarks.instruments.pictures $(ARGS)
 
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check

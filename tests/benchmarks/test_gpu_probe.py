@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
-from benchmarks import gpu_probe
-from benchmarks.gpu_probe import QUESTIONS, main
+from benchmarks.instruments import gpu_probe
+from benchmarks.instruments.gpu_probe import QUESTIONS, main
 
 
 def answers():

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import gpu_projection
-from benchmarks.gpu_projection import Asked, lines_of, main, measured_of
+from benchmarks.instruments import gpu_projection
+from benchmarks.instruments.gpu_projection import Asked, lines_of, main, measured_of
 from benchmarks.machine_file import write_machine_file
 from tests.benchmarks.machines import machine_of
 
@@ -93,7 +93,7 @@ def test_with_an_older_torch_the_commands_for_another_machine_are_printed(said, 
     assert lines[1:] == [
         f"dpbench project mlp/small --machine {machine} --batch 64 --variants tuned",
         f"dpbench project mlp/small --machine {machine} --batch 128 --variants single",
-        f"not projected here: torch is too old; elsewhere run: python -m benchmarks.gpu_projection {folder}",
+        f"torch is too old to project here; elsewhere: python -m benchmarks.instruments.gpu_projection {folder}",
     ]
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_steps import CALLS_S, GRAPHS, MACHINE_FILE, PATIENCE, Kind, Plan, steps_of
-from benchmarks.on_gpu import RESERVE_S
+from benchmarks.instruments.gpu_steps import CALLS_S, GRAPHS, MACHINE_FILE, PATIENCE, Kind, Plan, steps_of
+from benchmarks.instruments.on_gpu import RESERVE_S
 from dpbench.cases.names import parse_devices
 from dpbench.cases.spec import from_options
 

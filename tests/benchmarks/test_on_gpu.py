@@ -15,10 +15,10 @@ import psutil
 import pytest
 import torch
 
-from benchmarks import gpu_run, on_gpu
-from benchmarks.gpu_run import run
-from benchmarks.gpu_steps import Kind, Plan, Step, steps_of
-from benchmarks.on_gpu import CannotStartError, failed_tests, placed, prepare, run_all
+from benchmarks.instruments import gpu_run, on_gpu
+from benchmarks.instruments.gpu_run import run
+from benchmarks.instruments.gpu_steps import Kind, Plan, Step, steps_of
+from benchmarks.instruments.on_gpu import CannotStartError, failed_tests, placed, prepare, run_all
 
 ROOT = Path(__file__).parents[2]
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would use it")
@@ -39,7 +39,7 @@ def ran(steps, out, seconds=60.0):
 
 def command(*words, **options):
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.on_gpu", *map(str, words)],
+        [sys.executable, "-m", "benchmarks.instruments.on_gpu", *map(str, words)],
         cwd=ROOT,
         check=False,
         capture_output=True,
@@ -157,7 +157,7 @@ def test_a_step_dies_with_the_process_that_started_it(tmp_path):
     steps = f"[Step('first', ('true',), 9.0), Step('hang', (sys.executable, '-c', {hang!r}), 60.0)]"
     say = "lambda text: print(text, end='', flush=True)"
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom benchmarks.on_gpu import Step, run_all\n"
+        "import os, sys\nfrom pathlib import Path\nfrom benchmarks.instruments.on_gpu import Step, run_all\n"
         f"run_all({steps}, dict(os.environ), Path({str(tmp_path)!r}), float('inf'), {{}}, {say})"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as starter:

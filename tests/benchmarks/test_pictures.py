@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pictures import FOLDER, PictureError, pictures
+from benchmarks.instruments.pictures import FOLDER, PictureError, pictures
 from dpbench.records.row import to_line
 from tests.report.page.chromium import CHROMIUM
 from tests.report.page.making_page import ABLATIONS, LANES, _record, made_case

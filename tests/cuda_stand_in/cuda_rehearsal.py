@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from benchmarks.gpu_steps import CALLS_S
+from benchmarks.instruments.gpu_steps import CALLS_S
 from tests.cuda_stand_in.translated import ROOT
 
 CODES = {1: 3, 2: 1, None: 1}
-"""Exit codes of `benchmarks.on_gpu`: there is no nvidia-smi, no NCCL for ddp, and no CUPTI for a recorded trace."""
+"""Exit codes of `on_gpu`: there is no nvidia-smi, no NCCL for ddp, and no CUPTI for a recorded trace."""
 
 
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("call", [*CALLS_S, None])
 def test_every_step_of_make_gpu_passes_but_for_nvidia_smi_ddp_and_the_trace(call, tmp_path):
-    command = [sys.executable, "-m", "benchmarks.on_gpu", "--rehearse", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "benchmarks.instruments.on_gpu", "--rehearse", "--out", str(tmp_path / "out")]
     done = subprocess.run(
         [*command, *(["--call", str(call)] if call else [])], cwd=ROOT, capture_output=True, text=True, check=False
     )

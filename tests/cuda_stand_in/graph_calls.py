@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from benchmarks.about import heading
+from benchmarks.instruments.about import heading
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
 from dpbench.measure.python_calls import PythonCalls

@@ -98,7 +98,9 @@ def test_a_ring_is_not_faster_than_the_links_of_a_device(machine: Machine) -> No
 def test_every_part_is_used_by_a_machine() -> None:
     named = {key: {FILES[name][key] for name in FILES} for key in ("device", "host", "ring", "nccl")}
     named["link"] = {link for name in FILES for link in FILES[name]["links"].values()}
-    labelled = runpy.run_path(str(ROOT / "benchmarks" / "projection" / "fit_efficiency.py"))["PEAKS_OF"].values()
+    labelled = runpy.run_path(str(ROOT / "benchmarks" / "instruments" / "projection" / "fit_efficiency.py"))[
+        "PEAKS_OF"
+    ].values()
     assert set(PARTS["device"]) == named["device"] | set(labelled)
     for key in ("host", "ring", "nccl", "link"):
         assert set(PARTS[key]) == named[key], key
@@ -106,7 +108,7 @@ def test_every_part_is_used_by_a_machine() -> None:
 
 
 def test_the_efficiencies_are_what_the_fit_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "benchmarks" / "projection" / "fit_efficiency.py"))["main"]()
+    runpy.run_path(str(ROOT / "benchmarks" / "instruments" / "projection" / "fit_efficiency.py"))["main"]()
     assert tomllib.loads(capsys.readouterr().out)["efficiency"] == PARTS["efficiency"]
 
 
