@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments.gpu_steps import CALLS_S, GRAPHS, MACHINE_FILE, PATIENCE, Kind, Plan, steps_of
-from benchmarks.instruments.on_gpu import RESERVE_S
+from benchmarks.instruments.gpu_summary import MACHINE_FILE, Kind
+from benchmarks.instruments.on_gpu import CALLS_S, GRAPHS, PATIENCE, RESERVE_S, Plan, steps_of
 from dpbench.cases.names import parse_devices
 from dpbench.cases.spec import from_options
 
@@ -34,7 +34,7 @@ def test_all_steps_of_a_call_fit_into_its_time(call):
 
 def test_the_first_call_asks_first_whether_steps_are_right_and_refuses_captures_last():
     first = by_name(ONE, 1)
-    names = ["nvidia_smi", "step", "graphs", "probe", "streams", "launch_bound", "steady_state", "refusals"]
+    names = ["nvidia_smi", "step", "graphs", "questions", "streams", "launch_bound", "steady_state", "refusals"]
     assert list(first) == names
     assert first["step"].command[-5:] == ("tests/gpu/test_step.py", *WORKERS)
     assert value_of(first["graphs"], "-k") == "not (refuses)"
@@ -122,4 +122,4 @@ def test_every_command_is_one_that_dpbench_and_pytest_take(plan):
 @pytest.mark.parametrize("call", CALLS_S)
 def test_a_call_returns_at_most_eight_files(call):
     comparisons = [step.name for step in steps_of(ONE, call) if step.kind is Kind.COMPARISON]
-    assert len(["output.txt", "summary.json", "probe.json", MACHINE_FILE, *comparisons]) <= 8
+    assert len(["output.txt", "summary.json", MACHINE_FILE, *comparisons]) <= 8

@@ -15,10 +15,9 @@ import psutil
 import pytest
 import torch
 
-from benchmarks.instruments import gpu_run, on_gpu
-from benchmarks.instruments.gpu_run import run
-from benchmarks.instruments.gpu_steps import Kind, Plan, Step, steps_of
-from benchmarks.instruments.on_gpu import CannotStartError, failed_tests, placed, prepare, run_all
+from benchmarks.instruments import on_gpu
+from benchmarks.instruments.gpu_summary import Kind, Step
+from benchmarks.instruments.on_gpu import CannotStartError, Plan, failed_tests, placed, prepare, run, run_all, steps_of
 
 ROOT = Path(__file__).parents[2]
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would use it")
@@ -113,7 +112,7 @@ def test_the_summary_says_what_is_not_started_while_the_first_step_runs(tmp_path
 
 @pytest.mark.parametrize(("code", "end"), [("pass", 1), ("import signal; signal.signal(2, signal.SIG_IGN)", -9)])
 def test_a_step_whose_time_is_up_is_cut_and_not_failed(code, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_run, "GRACE_S", 0.5)
+    monkeypatch.setattr(on_gpu, "GRACE_S", 0.5)
     hang = f"import time; {code}; print('begun', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
     exit_code, said, rows = ran([python("hang", hang, 3.0), python("next", "pass")], tmp_path)
     row = rows["hang"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks.instruments.gpu_steps import CALLS_S
+from benchmarks.instruments.on_gpu import CALLS_S
 from tests.cuda_stand_in.translated import ROOT
 
 CODES = {1: 3, 2: 1, None: 1}
