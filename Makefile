@@ -67,7 +67,7 @@ test-python:
 # Tests on a stand-in for CUDA, without a GPU. See tests/cuda_stand_in/README.md.
 cuda-tests: $(CUDA_VENV)/.ready
 	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/build.py $(CUDA_VENV)
-	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/run.py $(CUDA_VENV) $(ARGS)
+	@$(CUDA_VENV)/bin/python tests/on_cuda/run.py $(CUDA_VENV) $(ARGS)
 
 $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
 	@$(CUDA_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null || { echo "cuda-tests: CUDA_PYTHON=$(CUDA_PYTHON) is not allowed; allowed: CPython 3.11 or 3.12" >&2; exit 2; }

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from tests.cuda_stand_in import control
-from tests.cuda_stand_in.translated import translated
+from tests.on_cuda.translated import translated
 
 LANES = 4
 
 if torch.cuda.device_count() < LANES:
     pytest.skip(f"these runs have {LANES} devices, and there are {torch.cuda.device_count()}", allow_module_level=True)
 
-globals().update(translated("tests/parallel/simulated/sim_forgotten_waits.py", "tests.cuda_stand_in._forgotten_waits"))
+globals().update(translated("tests/parallel/simulated/sim_forgotten_waits.py", "tests.on_cuda._forgotten_waits"))
 pytestmark = pytest.mark.races
 
 

@@ -1,6 +1,6 @@
 """Run the tests on the stand-in, on 1, 2, 4 and 8 devices. `make cuda-tests` calls this.
 
-    python tests/cuda_stand_in/run.py VENV [--devices 1,2,4,8] [--only NAME,NAME] [ARGUMENT OF PYTEST...]
+    python tests/on_cuda/run.py VENV [--devices 1,2,4,8] [--only NAME,NAME] [ARGUMENT OF PYTEST...]
 
 Exit codes: 0 all passed, 1 some failed, 2 wrong input.
 """
@@ -12,22 +12,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PLUGIN = (
-    "-p",
-    "tests.cuda_stand_in.plugin",
-    "-p",
-    "no:xdist",
-    "-p",
-    "no:cacheprovider",
-    "-o",
-    "python_files=cuda_*.py test_*.py",
-)
-HERE = "tests/cuda_stand_in"
+OPTIONS = ("-o", "python_files=cuda_*.py test_*.py", "-q", "-rsP", "--durations=5")
+PLUGINS = ("-p", "tests.cuda_stand_in.plugin", "-p", "no:xdist", "-p", "no:cacheprovider")
+HERE, STAND_IN = "tests/on_cuda", "tests/cuda_stand_in"
 SUITES = {
-    "runtime": (f"{HERE}/cuda_runtime.py",),
-    "graphs": (f"{HERE}/cuda_graphs.py",),
+    "runtime": (f"{STAND_IN}/cuda_runtime.py",),
+    "graphs": (f"{STAND_IN}/cuda_graphs.py",),
     "graphed": (f"{HERE}/cuda_graphed.py",),
-    "graphs everywhere": ("-p", "tests.cuda_stand_in.graphs_everywhere", "tests/gpu"),
+    "graphs everywhere": ("-p", "tests.on_cuda.graphs_everywhere", "tests/gpu"),
     "wrapper": ("tests/gpu/test_several.py",),
     "peers": (f"{HERE}/cuda_peers.py",),
     "peer limit": (f"{HERE}/cuda_peer_limit.py",),
@@ -38,7 +30,7 @@ SUITES = {
     "counts": (f"{HERE}/cuda_counts.py",),
     "memory": (f"{HERE}/cuda_memory.py",),
     "compare": (f"{HERE}/cuda_compare.py",),
-    "machine file": (f"{HERE}/cuda_machine_file.py",),
+    "machine file": ("tests/gpu/test_machine_file.py",),
     "gpu": ("tests/gpu",),
     "rehearsal": (f"{HERE}/cuda_rehearsal.py",),
 }
@@ -92,7 +84,7 @@ def main() -> int:
 def run(venv: Path, devices: int, arguments: list[str]) -> int:
     environment = {**os.environ, "DPBENCH_CUDA_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    command = [venv / "bin/python", "-m", "pytest", *PLUGIN, "-q", "-rsP", "--durations=5", *arguments]
+    command = [venv / "bin/python", "-m", "pytest", *PLUGINS, *OPTIONS, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 

@@ -30,6 +30,8 @@ from dpbench.parallel import (
 from dpbench.parallel.module import ModelWithLoss, with_loss
 from dpbench.parallel.replicas import SMALL_BYTES
 from tests.cuda_stand_in import control
+from tests.gpu.device import synchronize
+from tests.parallel.models import Call
 
 COUNT = torch.cuda.device_count()
 DEVICES = list(range(COUNT)) if COUNT > 1 else [0, 0]
@@ -53,11 +55,6 @@ class Model(nn.Module):
         x = self.norm(self.embed(tokens).mean(1))
         x = self.drop(functional.relu(self.wide(x))) * scale
         return {"logits": self.head(self.frozen(x)), "norm": x.norm(dim=1).detach()}
-
-
-class Autoencoder(nn.Linear):
-    def __init__(self):
-        super().__init__(8, 8)
 
 
 class Keeps(nn.Module):
@@ -150,7 +147,7 @@ def restore(number, wrapper, _):
         pytest.param(mlp, simple, {"context": autocast}, id="autocast"),
         pytest.param(mlp, simple, {"between": restore}, id="restored"),
         pytest.param(Keeps, simple, {}, id="constant"),
-        pytest.param(lambda: with_loss(Autoencoder(), functional.mse_loss), simple, {}, id="with loss"),
+        pytest.param(lambda: with_loss(nn.Linear(8, 8), functional.mse_loss), simple, {}, id="with loss"),
     ],
 )
 def test_a_graphed_step_equals_the_eager_one(make, inputs, options):
@@ -166,24 +163,19 @@ def test_evaluation_between_steps_has_graphs_of_its_own():
     assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 2
 
 
-class Hooked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp()
-        self.inner[0].register_forward_hook(lambda *_: None)
-
-    def forward(self, x):
-        return self.inner(x)
+def hooked():
+    model = mlp()
+    model[0].register_forward_hook(lambda *_: None)
+    return model
 
 
-class Reads(nn.Module):
-    def __init__(self, inner=None):
-        super().__init__()
-        self.inner = inner or mlp()
+def reads_its_output(self, x):
+    y = self.inner(x)
+    return y if y.sum() > 0 else -y
 
-    def forward(self, x):
-        y = self.inner(x)
-        return y if y.sum() > 0 else -y
+
+def reads():
+    return Call(reads_its_output, inner=mlp())
 
 
 class Counts(Keeps):
@@ -202,45 +194,32 @@ class Special(torch.Tensor):
     pass
 
 
-class Buffered(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp()
-        self.register_buffer("shift", torch.ones(3).as_subclass(Special))
-
-    def forward(self, x):
-        return self.inner(x) + self.shift.as_subclass(torch.Tensor)
+def buffered():
+    model = Call(lambda self, x: self.inner(x) + self.shift.as_subclass(torch.Tensor), inner=mlp())
+    model.register_buffer("shift", torch.ones(3).as_subclass(Special))
+    return model
 
 
-class Sparse(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp()
-        self.register_buffer("mixed", torch.eye(3).to_sparse(), persistent=False)
-
-    def forward(self, x):
-        return self.inner(x) @ self.mixed.to_dense()
+def sparse():
+    model = Call(lambda self, x: self.inner(x) @ self.mixed.to_dense(), inner=mlp())
+    model.register_buffer("mixed", torch.eye(3).to_sparse(), persistent=False)
+    return model
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.GRU(8, 4, batch_first=True)
-
-    def forward(self, x):
-        return self.inner(x.unsqueeze(1))[0]
+def recurrent():
+    return Call(lambda self, x: self.inner(x.unsqueeze(1))[0], inner=nn.GRU(8, 4, batch_first=True))
 
 
 @pytest.mark.parametrize(
     ("make", "inputs", "reason"),
     [
-        (Hooked, simple, "a module has hooks"),
-        (Reads, simple, "the capture failed: AcceleratorError"),
+        (hooked, simple, "a module has hooks"),
+        (reads, simple, "the capture failed: AcceleratorError"),
         (Counts, simple, "the capture failed: RefusedError: a tensor that is neither a parameter nor a buffer changes"),
         (Trains, simple, "Trains.scale is neither a parameter nor a buffer, and no plain constant"),
-        (Recurrent, simple, "GRU is a custom module"),
-        (Buffered, simple, "a parameter or buffer fits into no flat"),
-        (Sparse, simple, "a parameter or buffer fits into no flat"),
+        (recurrent, simple, "GRU is a custom module"),
+        (buffered, simple, "a parameter or buffer fits into no flat"),
+        (sparse, simple, "a parameter or buffer fits into no flat"),
     ],
 )
 def test_what_a_graph_would_get_wrong_runs_eagerly_with_a_reason(make, inputs, reason):
@@ -255,6 +234,12 @@ def graphed(base=None, loss=torch.sum, **policy):
         loss(wrapper(simple().to("cuda:0"))).sum().backward()
     assert wrapper.trials_left == 1
     return wrapper
+
+
+def assert_plain_gradients(base, x, times=1):
+    wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
+    for parameter, once in zip(base.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, times * once)
 
 
 def test_gradients_and_outputs_that_the_user_holds_stay():
@@ -278,13 +263,10 @@ def test_a_backward_needs_no_wrapper():
     base.zero_grad()
     del wrapper
     gc.collect()
-    for device in set(DEVICES):
-        torch.cuda.synchronize(device)
+    synchronize()
     torch.cuda.empty_cache()  # what nothing keeps is unmapped
     loss.backward()
-    wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
-    for parameter, grad in zip(base.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, grad)
+    assert_plain_gradients(base, x)
 
 
 def by_turns(wrapper, number):
@@ -293,19 +275,15 @@ def by_turns(wrapper, number):
     return slice(None) if number % 2 else slice(1)
 
 
-class Two(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.drop, self.other = mlp(), nn.Dropout(0.5), nn.Linear(3, 3)
-
-    def forward(self, x):
-        y = self.drop(self.inner(x))
-        return y, self.other(y)
+def two_outputs(self, x):
+    y = self.drop(self.inner(x))
+    return y, self.other(y)
 
 
 def test_steps_may_change_modes_of_a_part_and_use_other_outputs():
     torch.manual_seed(0)
-    base, batches = Two().to("cuda:0"), [simple().to("cuda:0") for _ in range(10)]
+    base = Call(two_outputs, inner=mlp(), drop=nn.Dropout(0.5), other=nn.Linear(3, 3)).to("cuda:0")
+    batches = [simple().to("cuda:0") for _ in range(10)]
     grads = []
     for policy in ({}, {"graphs": True}):
         wrapper = DataParallel(copy.deepcopy(base), DEVICES, policy=Policy(**SMALL, **policy))
@@ -321,21 +299,19 @@ def test_steps_may_change_modes_of_a_part_and_use_other_outputs():
     assert len([line for line in wrapper.graph_report() if "forwards: graphs (" in line]) == 1
 
 
-class Heads(nn.Module):
+def two_heads():
     """Two heads of which a loss may use one. Its weights share a bucket with those of the other."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.one, self.other = mlp(), nn.Linear(3, 2), nn.Linear(3, 2)
 
     def forward(self, x):
         y = self.inner(x)
         return self.one(y), self.other(y)
 
+    return Call(forward, inner=mlp(), one=nn.Linear(3, 2), other=nn.Linear(3, 2))
+
 
 @pytest.mark.parametrize("used", [0, 1])
 def test_a_head_that_the_loss_does_not_use_has_no_gradient(used):
-    wrapper = DataParallel(Heads().to("cuda:0"), DEVICES, policy=Policy(graphs=True))
+    wrapper = DataParallel(two_heads().to("cuda:0"), DEVICES, policy=Policy(graphs=True))
     base = wrapper.module
     optimizer = torch.optim.AdamW(base.parameters(), lr=0.1, weight_decay=0.5)
     heads = [base.one, base.other]
@@ -359,7 +335,7 @@ def test_a_head_that_the_loss_does_not_use_has_no_gradient(used):
 def test_a_check_finds_gradients_where_an_eager_step_has_none(is_wrong, monkeypatch):
     if is_wrong:
         monkeypatch.setattr(graphs, "_reached_weights", lambda *_: set())
-    wrapper, x = graphed(Heads(), check_graphs=True, loss=itemgetter(0)), simple().to("cuda:0")
+    wrapper, x = graphed(two_heads(), check_graphs=True, loss=itemgetter(0)), simple().to("cuda:0")
     for _ in range(graph_check.CHECKS):
         wrapper(x)[0].sum().backward()
     differs = [line for line in wrapper.graph_report() if "graphs differ from an eager step" in line]
@@ -373,9 +349,7 @@ def test_gradients_add_up_without_zero_grad():
     wrapper.module.zero_grad()
     for _ in range(3):
         wrapper(x).sum().backward()
-    wanted = torch.autograd.grad(wrapper.module(x).sum(), list(wrapper.module.parameters()))
-    for parameter, once in zip(wrapper.module.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, 3 * once)
+    assert_plain_gradients(wrapper.module, x, times=3)
 
 
 def test_a_second_forward_before_the_backward_runs_eagerly():
@@ -383,9 +357,7 @@ def test_a_second_forward_before_the_backward_runs_eagerly():
     wrapper.module.zero_grad()
     with pytest.warns(UserWarning, match="an earlier forward waits for its backward"):
         (wrapper(x).sum() + wrapper(2 * x).sum()).backward()
-    wanted = torch.autograd.grad(wrapper.module(torch.cat([x, 2 * x])).sum(), list(wrapper.module.parameters()))
-    for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, grad)
+    assert_plain_gradients(wrapper.module, torch.cat([x, 2 * x]))
 
 
 @pytest.mark.parametrize("name", ["replicate", "parallel_apply", "gather"])
@@ -511,9 +483,7 @@ def test_a_second_or_a_late_backward_is_an_error():
         loss.backward()
     wrapper.module.zero_grad()
     other.backward()
-    wanted = torch.autograd.grad(wrapper.module(x).sum(), list(wrapper.module.parameters()))
-    for parameter, grad in zip(wrapper.module.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, grad)
+    assert_plain_gradients(wrapper.module, x)
 
 
 def test_weights_that_move_are_captured_again():
@@ -603,53 +573,42 @@ def test_shapes_beyond_the_most_run_eagerly():
 
 def used():
     gc.collect()
-    for device in set(DEVICES):
-        torch.cuda.synchronize(device)
+    synchronize()
     torch.cuda.empty_cache()
     return [torch.cuda.memory_reserved(device) for device in DEVICES]
 
 
-class Large(nn.Module):
-    """Too large for a capture: it needs 100 MB first, and then more than there is."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = mlp()
-
-    def forward(self, x):
-        if torch.cuda.is_current_stream_capturing():
-            held = torch.empty(100 << 20, dtype=torch.uint8, device=x.device)
-            torch.empty(1 << 50, dtype=torch.uint8, device=held.device)
-        return self.inner(x)
+def needs_too_much(self, x):
+    """Need 100 MB in a capture first, and then more than there is."""
+    if torch.cuda.is_current_stream_capturing():
+        held = torch.empty(100 << 20, dtype=torch.uint8, device=x.device)
+        torch.empty(1 << 50, dtype=torch.uint8, device=held.device)
+    return self.inner(x)
 
 
 def test_a_capture_without_enough_memory_runs_eagerly_and_frees_its_pool():
-    base, x = Large().to("cuda:0"), simple().to("cuda:0")
+    base, x = Call(needs_too_much, inner=mlp()).to("cuda:0"), simple().to("cuda:0")
     wrapper = graphed(base)
     before = used()
     base.zero_grad()
     with pytest.warns(UserWarning, match="the capture failed: OutOfMemoryError"):
         wrapper(x).sum().backward()
-    wanted = torch.autograd.grad(base(x).sum(), list(base.parameters()))
-    for parameter, grad in zip(base.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, grad)
+    assert_plain_gradients(base, x)
     assert max(after - earlier for after, earlier in zip(used(), before, strict=True)) < 50 << 20
 
 
-class ReadsBack(nn.Module):
-    """Its backward reads a value, which a capture refuses. It draws random numbers before."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5))
+def reads_in_backward():
+    """Return a model whose backward reads a value, which a capture refuses. It draws random numbers before."""
 
     def forward(self, x):
         y = self.inner(x)
         y.register_hook(lambda grad: grad * grad.sum().item())
         return y
 
+    return Call(forward, inner=nn.Sequential(nn.Linear(8, 3), nn.Dropout(0.5)))
 
-@pytest.mark.parametrize("make", [Reads, ReadsBack])
+
+@pytest.mark.parametrize("make", [reads, reads_in_backward])
 def test_a_refused_capture_leaves_the_process_whole(make):
     wrapper = graphed(make())
     with pytest.warns(UserWarning, match="the capture failed"):
@@ -671,7 +630,10 @@ def test_a_refused_capture_leaves_the_process_whole(make):
 
 
 def test_a_refused_capture_gives_its_memory_back():
-    before, wrapper = used(), graphed(nn.Sequential(nn.Linear(8, 2000), Reads(nn.Linear(2000, 3))))
+    before, wrapper = (
+        used(),
+        graphed(nn.Sequential(nn.Linear(8, 2000), Call(reads_its_output, inner=nn.Linear(2000, 3)))),
+    )
     idle, x = used(), simple(4000).to("cuda:0")
     for _ in range(graphs.WARM_UPS):
         wrapper(x).sum().backward()
@@ -747,8 +709,7 @@ def train_normed():
     wrapper = graphed(base, route="chain" if COUNT > 2 else "star")
     for _ in range(3):
         wrapper(simple().to("cuda:0")).sum().backward()
-    for device in DEVICES:
-        torch.cuda.synchronize(device)
+    synchronize()
 
 
 @pytest.mark.races
@@ -898,17 +859,9 @@ def test_sums_are_issued_in_the_order_of_the_packs(monkeypatch):
         assert interleaved[1::2] == ["sum"] * 4
 
 
-class Unread(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner, self.unread = nn.Linear(8, 64, bias=False), nn.Linear(64, 64)  # a bucket for each weight
-
-    def forward(self, x):
-        return self.inner(x)
-
-
 def test_weights_that_a_forward_does_not_read_may_be_written_after_it():
-    base = Unread().to("cuda:0")
+    layers = {"inner": nn.Linear(8, 64, bias=False), "unread": nn.Linear(64, 64)}  # a bucket for each weight
+    base = Call(lambda self, x: self.inner(x), **layers).to("cuda:0")
     wrapper, x = DataParallel(base, DEVICES, policy=Policy(**SMALL, graphs=True)), simple().to("cuda:0")
     for _ in range(graphs.WARM_UPS + 3):
         with torch.no_grad():

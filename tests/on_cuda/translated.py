@@ -15,7 +15,7 @@ CHANGES = {
     r"torch\.sim\b": "torch.cuda",
     r"get_device_module\(.sim.\)": "get_device_module('cuda')",
     r"from dpbench\.simulator import RaceError": "from tests.cuda_stand_in.control import RaceError",
-    r"tests\.parallel\.simulated\.racing": "tests.cuda_stand_in.translated_racing",
+    r"tests\.parallel\.simulated\.racing": "tests.on_cuda.translated_racing",
 }
 
 

@@ -18,7 +18,7 @@ from dpbench.measure.session import open_session
 from dpbench.parallel import graphs
 from dpbench.records.record import Outcome
 from tests.cuda_stand_in.nvml import BUSY_PERCENT
-from tests.cuda_stand_in.translated import ROOT
+from tests.on_cuda.translated import ROOT
 
 COUNT = torch.cuda.device_count()
 MEASURED = {"single", "torch_dp", "naive", "floor", "tuned"}

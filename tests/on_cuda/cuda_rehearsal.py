@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks.instruments.on_gpu import CALLS_S
-from tests.cuda_stand_in.translated import ROOT
+from tests.on_cuda.translated import ROOT
 
 CODES = {1: 3, 2: 1, None: 1}
 """Exit codes of `on_gpu`: there is no nvidia-smi, no NCCL for ddp, and no CUPTI for a recorded trace."""

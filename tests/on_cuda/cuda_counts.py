@@ -14,7 +14,7 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.measure.session import open_session
 from dpbench.parallel import links as links_module
 from tests.cuda_stand_in import control
-from tests.cuda_stand_in.translated import ROOT
+from tests.on_cuda.translated import ROOT
 from tests.simulated import needs_simulator
 
 pytestmark = needs_simulator
