@@ -42,7 +42,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv clean
+.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -88,10 +88,6 @@ gpu-wheels: $(READY)
 	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement $(VENV)/gpu.txt --dest "$(WHEELS)" \
 	  --only-binary=:all: --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) $(ARGS)
 	@du -sh "$(WHEELS)"
-
-# Draw the README's pictures from the records in results/pictures. Needs chromium.
-pictures: $(READY)
-	$(BIN)/python -m benchmarks.instruments.pictures $(ARGS)
 
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check
