@@ -10,7 +10,7 @@ of an hour. In call 1 the refused captures come last and alone, because they can
 Only torch must be installed. The checkout is put on PYTHONPATH, and missing packages come from wheels, which are
 unpacked under build/gpu. A step is interrupted at its limit, and the next one runs in any case. DIR gets the output, a
 summary, a machine file and a folder of records for each comparison: at most 8 files in a call. --rehearse takes the
-smallest workloads, and without a GPU two lanes of the CPU.
+smallest workloads.
 
 Exit codes: 0 all passed; 1 some failed; 2 cannot start here; 3 some were cut, skipped or not started; 130 interrupted.
 """
@@ -78,12 +78,11 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Plan:
-    """On `count` GPUs, or on as many lanes of the CPU in their place.
+    """On `count` GPUs.
 
     `on_workers` are pytest's options for tests that run side by side. `failed` are the tests that call 2 runs again.
     """
 
-    kind: str
     count: int
     out: Path
     on_workers: Names = ()
@@ -91,50 +90,49 @@ class Plan:
     failed: Names = ()
 
     def lanes(self, *indices: int) -> Lanes:
-        return tuple("cpu" if self.kind == "cpu" else f"{self.kind}:{index}" for index in indices)
+        return tuple(f"cuda:{index}" for index in indices)
 
 
 def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
     """Of a call, or all steps with longer limits. Several GPUs are compared without a call alone."""
     if call is not None:
         return list(_first_call(plan) if call == 1 else _second_call(plan))
-    steps = [*_first_call(plan), *_second_call(plan), *_others(plan), *(_several(plan) if plan.count > 1 else ())]
+    steps = [*_first_call(plan), *_second_call(plan), *_others(), *(_several(plan) if plan.count > 1 else ())]
     return [replace(step, limit_s=PATIENCE * step.limit_s) for step in steps]
 
 
 def _first_call(plan: Plan) -> Iterator[Step]:
     yield Step("nvidia_smi", ("sh", "-c", _NVIDIA_SMI), 10)
-    yield _tests("step", 45, plan, "tests/gpu/test_step.py", *plan.on_workers)
-    yield _tests("graphs", 30, plan, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
-    yield _tests("questions", 55, plan, "tests/gpu/test_questions.py", "-s")
-    yield _tests("streams", 50, plan, _STREAM_TESTS, "-k", _FIRST_STREAMS)
+    yield _tests("step", 45, "tests/gpu/test_step.py", *plan.on_workers)
+    yield _tests("graphs", 30, _GRAPH_TESTS, "-k", f"not ({_REFUSALS})")
+    yield _tests("questions", 55, "tests/gpu/test_questions.py", "-s")
+    yield _tests("streams", 50, _STREAM_TESTS, "-k", _FIRST_STREAMS)
     yield _compare("launch_bound", 120, plan, ("mlp", 64), [plan.lanes(0, 0)], (*_COMPARED, GRAPHS))
     rest = ("tests/gpu/test_steady_state.py", "tests/gpu/test_draws.py", "tests/gpu/test_traces.py")
-    yield _tests("steady_state", 45, plan, *rest)
-    yield _tests("refusals", 20, plan, _GRAPH_TESTS, "-k", _REFUSALS)
+    yield _tests("steady_state", 45, *rest)
+    yield _tests("refusals", 20, _GRAPH_TESTS, "-k", _REFUSALS)
 
 
 def _second_call(plan: Plan) -> Iterator[Step]:
     if plan.failed:
-        yield _tests("failed", 25, plan, *plan.failed)
+        yield _tests("failed", 25, *plan.failed)
     chosen = ("-k", "pause and (lanes2 or policies or missing)", *plan.on_workers)
-    # A torch without CUDA has no sanitizer. The other tests set more than the users' 8 connections.
-    sanitizer = {} if plan.kind == "cpu" else {"TORCH_CUDA_SANITIZER": "1"}
-    yield _tests("sanitizer", 45, plan, _STREAM_TESTS, *chosen, CUDA_DEVICE_MAX_CONNECTIONS="8", **sanitizer)
+    # The other tests set more than the users' 8 connections.
+    sanitizer = {"TORCH_CUDA_SANITIZER": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    yield _tests("sanitizer", 45, _STREAM_TESTS, *chosen, **sanitizer)
     # On an H200 a case took 7 s beside its steps, so a second round would not fit.
     yield _compare("compute_bound", 100, plan, ("transformer", 8), [plan.lanes(0, 0)], _COMPARED, "--rounds", "1")
     steps = ("--rounds", "1", "--steps-per-sample", "20")
     yield _compare("ahead", 60, plan, ("mlp", 64), [plan.lanes(0, 0)], _AHEAD, *steps)
-    variants = "tuned" if plan.kind == "cpu" else f"tuned,{GRAPHS}"
-    shown = ("--variants", variants, "--devices", "+".join(plan.lanes(0, 0)))
+    shown = ("--variants", f"tuned,{GRAPHS}", "--devices", "+".join(plan.lanes(0, 0)))
     yield _module("trace", 40, "dpbench", "trace", "mlp/small", *shown, "--output", str(plan.out / "trace"))
     yield _module("machine", 25, "benchmarks.machine_file", str(plan.out / MACHINE_FILE))
 
 
-def _others(plan: Plan) -> Iterator[Step]:
-    yield _tests("other_streams", 70, plan, _STREAM_TESTS, "-k", f"not ({_FIRST_STREAMS})")
+def _others() -> Iterator[Step]:
+    yield _tests("other_streams", 70, _STREAM_TESTS, "-k", f"not ({_FIRST_STREAMS})")
     rest = ("tests/gpu/test_instruments.py", "tests/gpu/test_machine_file.py", "tests/gpu/test_several.py")
-    yield _tests("other_tests", 70, plan, *rest)
+    yield _tests("other_tests", 70, *rest)
 
 
 def _several(plan: Plan) -> Iterator[Step]:
@@ -155,13 +153,11 @@ def _module(name: str, limit_s: float, module: str, *arguments: str, passing: tu
     return Step(name, (sys.executable, "-m", module, *arguments), limit_s, passing=passing)
 
 
-def _tests(name: str, limit_s: float, plan: Plan, *arguments: str, **environment: str) -> Step:
+def _tests(name: str, limit_s: float, *arguments: str, **environment: str) -> Step:
     # A test that hangs shows where, before the step is cut. Other plugins on the machine may not fit this pytest.
     options = ("-m", "gpu", "-q", "-rfE", "--tb=short", "--maxfail=12", "-o", "faulthandler_timeout=15", *_PLUGINS)
     command = (sys.executable, "-m", "pytest", *options, *arguments)
     environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment}
-    if plan.kind == "cpu":
-        environment["DPBENCH_GPU_TESTS_ON"] = "cpu"
     return Step(name, command, limit_s, Kind.TESTS, environment)
 
 
@@ -179,9 +175,8 @@ def _compare(
 
 
 def _keys(lanes: Lanes, variants: Names) -> list[Key]:
-    """`single` on the first lane, and no graphs on the CPU."""
-    missing = {"single", GRAPHS} if lanes[0] == "cpu" else {"single"}
-    return [("single", lanes[:1]), *((variant, lanes) for variant in variants if variant not in missing)]
+    """`single` on the first lane."""
+    return [("single", lanes[:1]), *((variant, lanes) for variant in variants if variant != "single")]
 
 
 class CannotStartError(Exception):
@@ -194,7 +189,7 @@ def main() -> int:
     try:
         if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
             raise CannotStartError(f"out: {options.out} is not empty; allowed: a new or an empty folder")
-        plan = Plan("cuda", 0, options.out, is_rehearsal=options.rehearse, failed=failed_tests(options.failed))
+        plan = Plan(0, options.out, is_rehearsal=options.rehearse, failed=failed_tests(options.failed))
         plan = placed(plan, prepare(options.wheels, environment))
         steps = {step.name: step for step in steps_of(plan, options.call)}
         if unknown := ", ".join(sorted({*options.steps} - {*steps})):
@@ -275,18 +270,16 @@ def look(modules: Sequence[str]) -> None:
 
         devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         facts |= {"torch": torch.__version__, "devices": devices}
-        torch.zeros(1, device="cuda" if devices else "cpu")
+        torch.zeros(1, device="cuda")
     print(json.dumps(facts))
 
 
 def placed(plan: Plan, machine: Mapping[str, Any]) -> Plan:
-    """The plan for this machine. Raise CannotStartError without a GPU, except for a rehearsal."""
+    """The plan for this machine. Raise CannotStartError without a GPU."""
     workers = ("-p", "xdist", "--numprocesses", str(min(_MOST_WORKERS, os.cpu_count() or 1)))
     plan = replace(plan, on_workers=workers if machine["has_xdist"] else ())
     if machine["devices"]:
         return replace(plan, count=machine["devices"])
-    if plan.is_rehearsal:
-        return replace(plan, kind="cpu", count=2)
     raise CannotStartError(f"{sys.executable}: torch {machine['torch']} sees no CUDA device")
 
 

@@ -6,13 +6,12 @@ import torch
 from benchmarks import measure_machine
 from benchmarks.machine_file import MeasureRequest, write_machine_file
 from dpbench.projection.machine_file import load_machine
-from tests.gpu.device import is_stand_in, needs_streams, skip_without_gpu
+from tests.gpu.device import is_stand_in, skip_without_gpu
 
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
 
 
-@needs_streams
 def test_everything_is_measured_on_all_devices_and_the_file_loads(tmp_path, monkeypatch):
     if is_stand_in():  # times mean nothing there
         for name, size in {"SIZE_BYTES": 1 << 16, "_MOST_EDGE": 64, "_LEAST_EDGE": 64}.items():

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from dpbench.parallel.graphs import WARM_UPS
-from tests.gpu.device import DEVICE, is_stand_in, needs_streams, skip_without_gpu, synchronize, wrap
+from tests.gpu.device import DEVICE, is_stand_in, skip_without_gpu, synchronize, wrap
 
 skip_without_gpu()
-pytestmark = [pytest.mark.gpu, needs_streams]
+pytestmark = pytest.mark.gpu
 
 ASLEEP = 100_000_000
 """Cycles, 50 ms at 2 GHz: longer than the host takes to issue 500 operators."""
