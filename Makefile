@@ -42,7 +42,7 @@ define environment
 	$(if $(filter-out system,$(TORCH)),$(1)/bin/python -m pip install --quiet --constraint $(1)/constraints.txt $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION))
 endef
 
-.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters pictures lint dist dist-alone lock venv clean
+.PHONY: compare test test-all test-python cuda-tests gpu gpu-wheels counts-check gate-counters lint dist dist-alone lock venv clean
 .DELETE_ON_ERROR:
 
 compare: $(READY)
@@ -67,7 +67,7 @@ test-python:
 # Tests on a stand-in for CUDA, without a GPU. See tests/cuda_stand_in/README.md.
 cuda-tests: $(CUDA_VENV)/.ready
 	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/build.py $(CUDA_VENV)
-	@$(CUDA_VENV)/bin/python tests/cuda_stand_in/run.py $(CUDA_VENV) $(ARGS)
+	@$(CUDA_VENV)/bin/python tests/on_cuda/run.py $(CUDA_VENV) $(ARGS)
 
 $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
 	@$(CUDA_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null || { echo "cuda-tests: CUDA_PYTHON=$(CUDA_PYTHON) is not allowed; allowed: CPython 3.11 or 3.12" >&2; exit 2; }
@@ -80,7 +80,7 @@ $(CUDA_VENV)/.ready: $(LOCK) pyproject.toml
 	touch $@
 
 gpu:
-	@$(PYTHON) -m benchmarks.on_gpu --wheels "$(WHEELS)" $(ARGS)
+	@$(PYTHON) -m benchmarks.instruments.on_gpu --wheels "$(WHEELS)" $(ARGS)
 
 # The packages that a machine for deep learning may lack, 5 MiB. GPU_NEEDS="pydantic rich scipy" fetches more.
 gpu-wheels: $(READY)
@@ -88,10 +88,6 @@ gpu-wheels: $(READY)
 	$(PYTHON) -m pip download --quiet --no-deps --require-hashes --requirement $(VENV)/gpu.txt --dest "$(WHEELS)" \
 	  --only-binary=:all: --implementation cp --python-version $(GPU_PYTHON) $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014) $(ARGS)
 	@du -sh "$(WHEELS)"
-
-# Draw the README's pictures from the records in results/pictures. Needs chromium.
-pictures: $(READY)
-	$(BIN)/python -m benchmarks.pictures $(ARGS)
 
 counts-check: $(READY)
 	$(BIN)/dpbench counts --check

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks.interleave import PairedRatio, interleave, paired_ratio
+from benchmarks.pytest_suite.interleave import PairedRatio, interleave, paired_ratio
 from benchmarks.pytest_suite.settings import Setting
 from dpbench.cases.case import Case
 from dpbench.cases.host import cpu_model, usable_cores

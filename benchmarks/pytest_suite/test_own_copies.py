@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from benchmarks.interleave import interleave, paired_ratio
+from benchmarks.pytest_suite.interleave import interleave, paired_ratio
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantName as V
 from dpbench.measure.sample import settle

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.interleave import interleave, paired_ratio
+from benchmarks.pytest_suite.interleave import interleave, paired_ratio
 from dpbench.measure.clock import make_clock
 from dpbench.parallel import DataParallel
 from dpbench.parallel.accumulate import KeptSums, Part

@@ -5,7 +5,7 @@
     results/**/*.jsonl, other runs ──> Record ──┘       ──> Drift: a step up that has lasted
     results/gate/self-test-*.json ──> SelfTest ─────> the gates that called equal code slower
 
-`benchmarks/gate_self_test.py` writes a self-test, with more fields than `SelfTest` reads.
+`benchmarks/instruments/gate_self_test.py` writes a self-test, with more fields than `SelfTest` reads.
 """
 
 import os

@@ -18,7 +18,7 @@ from dpbench.projection.step_counts import HOME, MAIN, Ends, StepCounts
 from dpbench.records.count_record import Phase
 
 FILE = Path(__file__).with_name("fitted.toml")
-"""Written by ``python -m benchmarks.projection.validate``."""
+"""Written by ``python -m benchmarks.instruments.projection.validate``."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from random import Random
 import psutil
 import pytest
 
-from benchmarks import gate_self_test
-from benchmarks.gate_self_test import (
+from benchmarks.instruments import gate_self_test
+from benchmarks.instruments.gate_self_test import (
     EQUAL,
     INJECTED,
     LOADED,
@@ -245,7 +245,7 @@ def test_a_whole_gate_of_equal_code_with_a_faster_benchmark_is_counted(path):
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(words, line):
-    command = [sys.executable, "-m", "benchmarks.gate_self_test", *words]
+    command = [sys.executable, "-m", "benchmarks.instruments.gate_self_test", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert line in done.stderr.splitlines()[-1]

@@ -4,9 +4,17 @@ import json
 
 import pytest
 
-from benchmarks.gpu_run import End
-from benchmarks.gpu_steps import Kind, Step
-from benchmarks.gpu_summary import Outcome, Row, code_of, lines_of, row_of, write_summary
+from benchmarks.instruments.gpu_summary import (
+    End,
+    Kind,
+    Outcome,
+    Row,
+    Step,
+    code_of,
+    lines_of,
+    row_of,
+    write_summary,
+)
 from dpbench.records.row import to_line
 from tests.records.making import case, failed, ok
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.gate_plants import ROOT
+from benchmarks.instruments.gate_plants import ROOT
 from benchmarks.machine_file import (
     MeasureRequest,
     ask_measured,

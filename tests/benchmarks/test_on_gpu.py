@@ -15,10 +15,9 @@ import psutil
 import pytest
 import torch
 
-from benchmarks import gpu_run, on_gpu
-from benchmarks.gpu_run import run
-from benchmarks.gpu_steps import Kind, Plan, Step, steps_of
-from benchmarks.on_gpu import CannotStartError, failed_tests, placed, prepare, run_all
+from benchmarks.instruments import on_gpu
+from benchmarks.instruments.gpu_summary import Step
+from benchmarks.instruments.on_gpu import CannotStartError, Plan, failed_tests, placed, prepare, run, run_all, steps_of
 
 ROOT = Path(__file__).parents[2]
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; make gpu would use it")
@@ -39,7 +38,7 @@ def ran(steps, out, seconds=60.0):
 
 def command(*words, **options):
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.on_gpu", *map(str, words)],
+        [sys.executable, "-m", "benchmarks.instruments.on_gpu", *map(str, words)],
         cwd=ROOT,
         check=False,
         capture_output=True,
@@ -66,7 +65,6 @@ def test_without_a_gpu_it_reports_that_and_writes_nothing(tmp_path):
         (["--rehears"], "unrecognized arguments: --rehears"),
         (["--call", "1", "--failed", "tests/gpu/test_step.py"], "--failed needs --call 2"),
         (["--call", "2", "--failed", "pyproject.json"], "No such file or directory: 'pyproject.json'; nothing was run"),
-        (["--rehearse", "--call", "1", "--steps", "machine"], "gpu: steps: machine; allowed: nvidia_smi, step, graphs"),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_is_written(tmp_path, words, text):
@@ -113,7 +111,7 @@ def test_the_summary_says_what_is_not_started_while_the_first_step_runs(tmp_path
 
 @pytest.mark.parametrize(("code", "end"), [("pass", 1), ("import signal; signal.signal(2, signal.SIG_IGN)", -9)])
 def test_a_step_whose_time_is_up_is_cut_and_not_failed(code, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_run, "GRACE_S", 0.5)
+    monkeypatch.setattr(on_gpu, "GRACE_S", 0.5)
     hang = f"import time; {code}; print('begun', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: exit(1)"
     exit_code, said, rows = ran([python("hang", hang, 3.0), python("next", "pass")], tmp_path)
     row = rows["hang"]
@@ -157,7 +155,7 @@ def test_a_step_dies_with_the_process_that_started_it(tmp_path):
     steps = f"[Step('first', ('true',), 9.0), Step('hang', (sys.executable, '-c', {hang!r}), 60.0)]"
     say = "lambda text: print(text, end='', flush=True)"
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom benchmarks.on_gpu import Step, run_all\n"
+        "import os, sys\nfrom pathlib import Path\nfrom benchmarks.instruments.on_gpu import Step, run_all\n"
         f"run_all({steps}, dict(os.environ), Path({str(tmp_path)!r}), float('inf'), {{}}, {say})"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as starter:
@@ -242,20 +240,11 @@ def test_only_small_wheels_are_fetched_and_they_have_all_that_they_need():
 
 def test_tests_run_on_six_workers_at_most_and_in_one_process_without_xdist(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    plan, machine = Plan("cuda", 0, Path("out")), {"torch": "2.11", "devices": 1, "has_xdist": True}
+    plan, machine = Plan(0, Path("out")), {"torch": "2.11", "devices": 1, "has_xdist": True}
     assert placed(plan, machine).on_workers == ("-p", "xdist", "--numprocesses", "6")
     assert placed(plan, machine | {"has_xdist": False}).on_workers == ()
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert placed(plan, machine).on_workers[-1] == "2"
-
-
-def test_importing_the_gpu_tests_does_not_import_the_sanitizer():
-    """The import alone makes torch walk up the stack at each allocation."""
-    code = "import sys, tests.gpu.test_streams\nsys.exit('torch.cuda._sanitizer' in sys.modules)"
-    environment = {name: value for name, value in os.environ.items() if name != "TORCH_CUDA_SANITIZER"}
-    subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=True, env=environment | {"DPBENCH_GPU_TESTS_ON": "cpu"}
-    )
 
 
 @pytest.mark.parametrize(("call", "left_s"), [("1", 400 - 500), ("2", 320 - 500)])
@@ -275,8 +264,16 @@ def test_the_time_of_a_call_includes_what_was_done_before_its_first_step(tmp_pat
     assert on_gpu.main() == 0
     assert planned["deadline_s"] - 500 == left_s - on_gpu.RESERVE_S
     assert (planned["start_up_s"], planned["call"]) == (500, int(call))
-    assert planned["names"] == [step.name for step in steps_of(Plan("cuda", 1, Path()), int(call))]
+    assert planned["names"] == [step.name for step in steps_of(Plan(1, Path()), int(call))]
     assert "xdist cannot be imported" in (tmp_path / "out" / "output.txt").read_text()
+
+
+def test_an_unknown_step_is_named_and_nothing_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["on_gpu", "--call", "1", "--steps", "machine", "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(on_gpu, "prepare", lambda *_: {"torch": "2.11", "devices": 1, "has_xdist": False})
+    assert on_gpu.main() == 2
+    assert capsys.readouterr().err.startswith("gpu: steps: machine; allowed: nvidia_smi, step, graphs, ")
+    assert not (tmp_path / "out").exists()
 
 
 def test_failed_tests_are_those_of_a_summary_or_ids(tmp_path):
@@ -319,28 +316,3 @@ def test_a_lasting_error_of_cuda_stops_the_process_and_a_passing_one_does_not(tm
     done = subprocess.run(words, cwd=tmp_path, check=False, capture_output=True, text=True, env=environment)
     assert counts in done.stdout.splitlines()[-1]
     assert ("does not work any more in this process: an illegal memory access !" in done.stdout) == (times > 1)
-
-
-@needs_no_gpu
-@pytest.mark.exhaustive
-@pytest.mark.timeout(1500)
-def test_a_rehearsal_runs_every_step_from_start_to_end(tmp_path):
-    """The comparisons of stock and tuned are complete on GPUs alone."""
-    out = tmp_path / "out"
-    done = command("--rehearse", "--out", out, "--wheels", tmp_path, timeout=1400)
-    summary = json.loads((out / "summary.json").read_text())
-    rows = {row["name"]: row for row in summary["steps"]}
-    assert (done.returncode, summary["exit_code"], done.stderr) == (3, 3, ""), done.stdout[-3000:]
-    tests = {"step", "streams", "steady_state", "sanitizer", "other_streams", "other_tests"}
-    passing = {*tests, "machine", "projected"}
-    assert {name for name, row in rows.items() if row["outcome"] == "passed"} == passing
-    assert {row["outcome"] for name, row in rows.items() if name not in passing} == {"skipped"}
-    assert "cases: projected / measured" in rows["projected"]["note"]
-    assert rows["ahead"]["note"] == "2 records, no times of torch_dp on cpu+cpu"
-    (ahead,) = (out / "ahead").glob("*.jsonl")
-    assert {json.loads(line)["case"]["steps_per_sample"] for line in ahead.read_text().splitlines()} == {20}
-    compared = [step.name for step in steps_of(Plan("cpu", 2, out)) if step.kind is Kind.COMPARISON]
-    assert {path.name for path in out.iterdir()} == {"output.txt", "summary.json", "machine.toml", *compared}
-    assert (out / "output.txt").read_text() == done.stdout
-    for name, row in rows.items():
-        assert re.search(rf"^gpu: {name} +{row['outcome']} ", done.stdout, re.MULTILINE)

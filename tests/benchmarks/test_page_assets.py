@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from benchmarks.page_assets import Package, PackageError, Packages
+from benchmarks.instruments.page_assets import Package, PackageError, Packages
 
 NOWHERE = "http://127.0.0.1:9"
 CONTENT = b"an archive"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import wrapper_threads
-from benchmarks.gate_plants import ROOT
+from benchmarks.instruments.gate_plants import ROOT
 from dpbench.engine.messages import CountJob
 from dpbench.gate.settings import load_settings
 from dpbench.jobs.count import run_jobs

@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from benchmarks.projection.validate import HERE
+from benchmarks.instruments.projection.validate import HERE
 from dpbench.cases.variants import VariantId
 from dpbench.jobs import project_all
 from dpbench.projection.machine_file import machine_names
 from dpbench.projection.step_counts import AffineCounts
 from dpbench.projection.step_sum import Fitted, fitted
 
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 VARIANTS = ("--variants", "single,torch_dp,ddp")
 
 

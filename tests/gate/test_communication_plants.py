@@ -1,8 +1,8 @@
-"""Each change of benchmarks/communication_plants.toml is named with its line, and the opposites are not worse."""
+"""Each change of `communication_plants.toml` is named with its line, and the opposites are not worse."""
 
 import pytest
 
-from benchmarks.communication_plants import SCRIPTS, STEPS, plants, repeated
+from benchmarks.instruments.communication_plants import SCRIPTS, STEPS, plants, repeated
 from dpbench.analysis.communication import communication
 from dpbench.gate.count_sides import compare_communication
 from dpbench.jobs.count import count_scripts

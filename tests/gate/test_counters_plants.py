@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from benchmarks.gate_plants import ROOT, Code
+from benchmarks.instruments.gate_plants import ROOT, Code
 from dpbench.gate.count_sides import compare_records
 from dpbench.gate.settings import Tolerances, read_settings
 from dpbench.gate.tier0_cases import tier0_of, wrapper_jobs

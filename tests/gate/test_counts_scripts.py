@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.communication_plants import SCRIPTS
+from benchmarks.instruments.communication_plants import SCRIPTS
 from dpbench.gate.settings import ScriptBenchmark, load_settings
 from tests.cli.repositories import command, commit, edited, environment, git
 from tests.old_torch import needs_operations

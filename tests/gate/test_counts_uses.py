@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from benchmarks.gate_plants import ROOT, Code
+from benchmarks.instruments.gate_plants import ROOT, Code
 from dpbench.engine.messages import CountJob
 from dpbench.gate.count_sides import changes
 from dpbench.gate.settings import load_settings

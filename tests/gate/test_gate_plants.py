@@ -1,4 +1,4 @@
-"""Each planted regression of benchmarks/gate_plants.toml is named by tier 0, and its opposite is not worse."""
+"""Each planted regression of `gate_plants.toml` is named by tier 0, and its opposite is not worse."""
 
 import shutil
 from collections import Counter
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gate_plants import ROOT, Code, plants
+from benchmarks.instruments.gate_plants import ROOT, Code, plants
 from dpbench.engine.launch import launch
 from dpbench.gate.causes import find_blames
 from dpbench.gate.count_sides import compare_records

@@ -8,10 +8,10 @@ from torch import nn
 
 from dpbench.parallel import graphs
 from dpbench.parallel.graph_waits import waits_are_for_earlier_records
-from tests.gpu.device import DEVICE, LONG, SHORT, needs_streams, skip_without_gpu, synchronize, wrap
+from tests.gpu.device import DEVICE, LONG, SHORT, skip_without_gpu, synchronize, wrap
 
 skip_without_gpu()
-pytestmark = [pytest.mark.gpu, needs_streams]
+pytestmark = pytest.mark.gpu
 
 
 def make():

@@ -15,7 +15,7 @@ from dpbench.measure.gpu.nvml_counters import ADVISED_WINDOW_S
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.parallel.lanes import use_stream
 from dpbench.records.readings import TELEMETRY
-from tests.gpu.device import DEVICE, LONG, needs_streams, pause, skip_without_gpu
+from tests.gpu.device import DEVICE, LONG, pause, skip_without_gpu
 
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
@@ -23,7 +23,6 @@ skip_without_gpu()
 ROOT = Path(__file__).parents[2]
 
 
-@needs_streams
 def test_the_clock_waits_for_a_stream_that_sleeps():
     clock = make_clock([DEVICE])
     with use_stream(DEVICE, torch.cuda.Stream(DEVICE)):
@@ -36,7 +35,7 @@ def test_the_clock_waits_for_a_stream_that_sleeps():
 def test_telemetry_of_a_window_has_readings_or_reasons():
     """They are printed too, to show which readings a GPU and its driver give."""
     telemetry, clock = telemetry_of([DEVICE]), make_clock([DEVICE])
-    a = torch.randn(512 if DEVICE.type == "cpu" else 4096, 512, device=DEVICE)
+    a = torch.randn(4096, 512, device=DEVICE)
     clock()
     telemetry.begin()
     begin_s, steps = clock(), 0
@@ -44,10 +43,7 @@ def test_telemetry_of_a_window_has_readings_or_reasons():
         a @ a.T
         steps += 1
     read = telemetry.end(steps)[str(DEVICE)]
-    if isinstance(read, str):
-        print(f"no telemetry: {read}")  # noqa: T201
-        assert DEVICE.type == "cpu"
-        return
+    assert not isinstance(read, str), read
     assert read.window_s > 0
     readings = {name: getattr(read, name) for name in TELEMETRY} | read.throttled_s
     for name, reading in readings.items():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.parallel import DataParallel, Policy
-from tests.gpu.device import IS_DRY_RUN, lagging, skip_without_gpu
+from tests.gpu.device import lagging, skip_without_gpu
 from tests.parallel.histories import apply_in_sequence, assert_alike, play, random_policy
 from tests.parallel.models import Call, Tied, mlp, normed
 from tests.parallel.oracle import assert_grads, assert_same_step
@@ -16,7 +16,7 @@ from tests.sampling import sampled
 
 pytestmark = pytest.mark.gpu
 skip_without_gpu()
-COUNT = 0 if IS_DRY_RUN else torch.cuda.device_count()
+COUNT = torch.cuda.device_count()
 if COUNT < 2:
     pytest.skip(f"lanes apart need 2 GPUs, and there are {COUNT}", allow_module_level=True)
 DEVICES = [f"cuda:{i}" for i in range(COUNT)]

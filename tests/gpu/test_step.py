@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.gpu.device import DEVICE, IS_DRY_RUN, needs_streams, on_host, skip_without_gpu, synchronize, wrap
+from tests.gpu.device import DEVICE, on_host, skip_without_gpu, synchronize, wrap
 from tests.parallel.models import Call, Tied, mlp, normed
 from tests.parallel.oracle import Chunked, assert_grads, assert_same_step
 
@@ -146,7 +146,6 @@ def test_two_forwards_before_their_backwards(lanes, dispatch):
     assert_grads(base, dense_grads(expected))
 
 
-@pytest.mark.skipif(IS_DRY_RUN, reason="torch.nn.DataParallel needs a GPU")
 def test_the_stock_wrapper_gives_the_same():
     base = on_device(normed)()
     stock, x = copy.deepcopy(base), here(torch.randn(16, 5))
@@ -157,7 +156,6 @@ def test_the_stock_wrapper_gives_the_same():
     assert_grads(base, dense_grads(stock))
 
 
-@needs_streams
 def test_a_graph_capture_is_refused_in_one_clear_line():
     wrapper, x, graph = wrap(mlp().to(DEVICE), 2), torch.randn(16, 5, device=DEVICE), torch.cuda.CUDAGraph()
     synchronize()

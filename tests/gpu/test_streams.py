@@ -1,6 +1,7 @@
 """Pauses forced on streams change no number. They show where a wait is missing."""
 
 import copy
+import os
 import sys
 
 import pytest
@@ -11,11 +12,9 @@ from torch.optim import SGD
 from dpbench.parallel.tables import Arrival
 from tests.gpu.device import (
     DEVICE,
-    IS_DRY_RUN,
     LONG,
     Moment,
     is_stand_in,
-    needs_streams,
     on_host,
     pause,
     skip_without_gpu,
@@ -31,9 +30,7 @@ skip_without_gpu()
 WIDTH = 16
 MANY_BUCKETS = {"bucket_bytes": 4096, "first_bucket_bytes": 512}
 ONE_TENSOR_EACH = {"bucket_bytes": 1, "first_bucket_bytes": 1}
-IS_OVERLAPPED = (
-    [True] if IS_DRY_RUN else [True, False]
-)  # without overlap the stream must wait: this shows that the test can fail
+IS_OVERLAPPED = [True, False]  # without overlap the stream must wait: this shows that the test can fail
 
 
 def deep():
@@ -113,9 +110,13 @@ def test_a_pause_changes_no_number_under_other_policies(policy, monkeypatch):
     torch.testing.assert_close(train(wrapper, base, batches), want)
 
 
+def test_the_sanitizer_is_imported_only_where_it_is_asked_for():
+    """Its import alone makes torch walk up the stack at each allocation."""
+    assert ("torch.cuda._sanitizer" in sys.modules) is ("TORCH_CUDA_SANITIZER" in os.environ)
+
+
 @pytest.mark.races
 @pytest.mark.usefixtures("_remote")
-@needs_streams
 def test_a_pause_shows_a_missing_wait(dispatch, monkeypatch):
     """This shows that the tests above can fail. torch's sanitizer raises by itself, and so does the CUDA stand-in."""
     # It is looked up and not imported, because its import makes every allocation and event call Python.
@@ -236,7 +237,7 @@ class forbidden_waits:
     """In the block, torch raises at every wait for a stream that it knows, like ``.item()``."""
 
     def __init__(self, is_on):
-        self._mode = "error" if is_on and not IS_DRY_RUN else None
+        self._mode = "error" if is_on else None
 
     def __enter__(self):
         if self._mode:

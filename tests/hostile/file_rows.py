@@ -24,14 +24,12 @@ _KEYS = (
 )
 _SWEEPS = (
     ('varients = ["tuned"]', f"varients: unknown key, did you mean 'variants'?; allowed: {_KEYS}"),
-    ("budget_s = 3", f"budget_s: unknown key, did you mean 'budget'?; allowed: {_KEYS}"),
     ('variants = ["tunned"]', f"variants: 'tunned' is no variant, did you mean 'tuned'?; {_LIST}"),
     ('variants = "tuned"', f"variants: 'tuned' is not allowed; {_LIST}"),
     ("variants = []", f"variants: [] is not allowed; {_LIST}"),
     ('variants = ["ddp", "ddp"]', "variants: ddp is there twice; allowed: each entry once"),
     ("batch = [0]", f"batch: 0 is not allowed; allowed: {_WHOLE_BATCH}"),
     ('batch = ["64"]', f"batch: '64' is not allowed; allowed: {_WHOLE_BATCH}"),
-    ("batch = [true]", f"batch: True is not allowed; allowed: {_WHOLE_BATCH}"),
     ("batch = [64, 64]", "batch: 64 is there twice; allowed: each entry once"),
     ("batch = 64", f"batch: 64 is not allowed; allowed: {_WHOLE_BATCH}"),
     ('devices = ["cpu*2", "cpu+cpu"]', "devices: cpu*2 is there twice; allowed: each entry once"),
@@ -41,16 +39,10 @@ _SWEEPS = (
     ("rounds = 5.0", "rounds: 5.0 is not allowed; allowed: a whole number from 1 to 1000"),
     ("threads = 0", "threads: 0 is not allowed; allowed: a whole number from 1"),
     ("seed = -1", "seed: -1 is not allowed; allowed: a whole number from 0 to 2**63 - 1"),
-    ("steps_per_sample = 0", f"steps_per_sample: 0 is not allowed; allowed: {_STEPS}"),
-    ("steps_per_sample = -1", f"steps_per_sample: -1 is not allowed; allowed: {_STEPS}"),
     ("steps_per_sample = 100_001", f"steps_per_sample: 100001 is not allowed; allowed: {_STEPS}"),
-    ("steps_per_sample = [1, 20]", f"steps_per_sample: [1, 20] is not allowed; allowed: {_STEPS}"),
-    ("steps_per_sample = true", f"steps_per_sample: True is not allowed; allowed: {_STEPS}"),
-    ('steps_per_sample = "abc"', f"steps_per_sample: 'abc' is not allowed; allowed: {_STEPS}"),
     ('budget = "2d"', f"budget: '2d' is no duration above 0 and at most 168h; allowed: {_DURATION}"),
     ("case_time = inf", f"case_time: inf is no duration above 0 and at most 168h; allowed: {_DURATION}"),
     ("timeout = 0", f"timeout: 0 is no duration above 0 and at most 168h; allowed: {_DURATION}"),
-    ('timeout = "600h"', f"timeout: '600h' is no duration above 0 and at most 168h; allowed: {_DURATION}"),
     ("budget = 1" + "0" * 400, f"budget: {_HUGE} is no duration above 0 and at most 168h; allowed: {_DURATION}"),
     ('data = "digit"', "data: 'digit' is not allowed, did you mean 'digits'?; allowed: one of random, digits"),
     ('modes = ["tran"]', "modes: 'tran' is not allowed, did you mean 'train'?; allowed: a list of train, infer"),
@@ -61,7 +53,6 @@ _SWEEPS = (
     ),
 )
 _MORE_SWEEPS = (
-    ("timeout = 1e300", "timeout: "),
     ("budget = nan", "budget: nan is no duration"),
     ("budget = true", "budget: True is no duration"),
     ("budget = [1]", "budget: [1] is no duration"),
@@ -71,34 +62,27 @@ _MORE_SWEEPS = (
     (f"rounds = {'9' * 400}", "rounds: 9999"),
     ('rounds = "1\\n2"', "rounds: '1\\n2'"),
     ("rounds = true", "rounds: True"),
-    ("batch = [[64]]", "batch: [64]"),
-    ('batch = "64"', "batch: '64'"),
-    ("batch = {a = 1}", "batch: {'a': 1}"),
     ("devices = ['cpu*٤']", "devices: 'cpu*٤'"),
-    ('variants = ["\\u0000"]', "variants: "),
     ('variants = ["\\u001b[31m"]', "variants: "),
     ('workloads = ["\\u001b[31m/x"]', "workloads: "),
     ('"\\u001b[31m" = 1', ""),
-    ('"\\u001b]0;owned\\u0007" = 1', ""),
-    ('"\\r\\u009b2J" = 1', ""),
     ('"a\\nb" = 1', ""),
     ("[variants]\na = 1", "variants: "),
     ("variants = [", "is not TOML"),
-    ("rounds = 1\nrounds = 2", "is not TOML"),
 )
 _PROJECTS = (
     ("[tool", "is not TOML: "),
     ("tool = 3", "tool: 3 is not allowed; allowed: a table"),
     ("tool.dpbench = []", "dpbench: [] is not allowed; allowed: a table"),
     ("tool.dpbench.reslts = 1", "tool.dpbench.reslts: unknown key, did you mean 'results'?; allowed: results, "),
-    ("tool.dpbench.results = 1", "tool.dpbench.results: 1 is not allowed; allowed: text: a folder"),
     ('tool.dpbench.results = "\\u0000"', "tool.dpbench.results: '\\x00' is not allowed"),
     ("tool.dpbench.compare = 1", "tool.dpbench.compare: 1 is not allowed; allowed: a table with options"),
-    ("tool.dpbench.compare.case_time = 1", "tool.dpbench.compare.case_time: unknown key; allowed: variants, "),
     ("tool.dpbench.compare.bach = [1]", "tool.dpbench.compare.bach: unknown key, did you mean 'batch'?"),
     ("tool.dpbench.compare.batch = 64", "tool.dpbench.compare.batch: 64 is not allowed; allowed: a list of whole"),
     ("tool.dpbench.compare.variants = ['tunde']", "tool.dpbench.compare.variants: 'tunde' is no variant, did you"),
     ("tool.dpbench.compare.budget = 'soon'", "tool.dpbench.compare.budget: 'soon' is no duration"),
+)
+_GATES_PROJECTS = (
     ("", "has no [tool.dpbench.gate]; allowed: "),
     ("[tool.dpbench]", "has no [tool.dpbench.gate]; allowed: "),
     ("tool.dpbench.gate.alarm = 1", "tool.dpbench.gate: alarm: unknown key, did you mean 'alarm_rate'?"),
@@ -116,14 +100,10 @@ _FIELDS = (
         )
         for reading, line in (
             ({}, f": {_EITHER}"),
-            ({"value": None}, f": {_EITHER}"),
             ({"value": 1, "reason": "none"}, f": {_EITHER}"),
             (3, ": Input should be a dictionary"),
-            (None, ": Input should be a dictionary"),
             ({"value": "much"}, ".value: Input should be a valid number"),
             ({"value": 1e16}, ".value: Input should be less than or equal to"),
-            ({"reason": 3}, ".reason: Input should be a valid string"),
-            ({"value": 1, "source": 3}, ".source: Input should be a valid string"),
             ({"reason": "none", "span_s": "long"}, ".span_s: Input should be a valid number"),
             ({"value": 1, "more": 1}, ".more: Unexpected keyword argument"),
         )
@@ -132,8 +112,7 @@ _FIELDS = (
         {"schema": SCHEMA + 1, "more": 1},
         f"has schema {SCHEMA + 1}, newer than this dpbench knows; allowed: {SCHEMA}",
     ),
-    *(({"schema": schema}, _NO_SCHEMA) for schema in (0, -1, True, "1", 1.0, None)),
-    ({"round": -1}, "is no record: round: "),
+    *(({"schema": schema}, _NO_SCHEMA) for schema in (0, True, "1", 1.0, None)),
     ({"case.variant": "best"}, "is no record: case.variant: "),
     ({"case": 3}, "is no record: case: "),
     ({"extra": 1}, "is no record: extra: "),
@@ -170,9 +149,10 @@ def project_files() -> Iterator[Row]:
     """Return the rows on pyproject.toml, which a comparison and a gate read."""
     for text, line in _PROJECTS:
         content, pattern = text.encode(), f"^dpbench: pyproject.toml: {escape(line)}"
-        if "gate" not in line:
-            yield Row("project", f"compare {text}", ("compare",), pattern, {"pyproject.toml": content})
-        words = ("gate", "--base=HEAD~1", "--tiers=0", "--settings=pyproject.toml")
+        yield Row("project", f"compare {text}", ("compare",), pattern, {"pyproject.toml": content})
+    words = ("gate", "--base=HEAD~1", "--tiers=0", "--settings=pyproject.toml")
+    for text, line in (_PROJECTS[0], *_GATES_PROJECTS):
+        content, pattern = text.encode(), f"^dpbench: pyproject.toml: {escape(line)}"
         yield Row("project", f"gate {text}", words, pattern, {**gate_files(), "pyproject.toml": content})
 
 
@@ -187,7 +167,6 @@ def gate_settings() -> Iterator[Row]:
         ("alarm_rate = nan", "g.toml: alarm_rate"),
         (f"alarm_rate = {'9' * 400}", "g.toml: alarm_rate"),
         ('alarm_rate = "٤%"', "g.toml: alarm_rate"),
-        ("benchmark = 1", "g.toml: benchmark"),
         ("benchmark = [1]", "g.toml: benchmark"),
         ("[[benchmark]]", "g.toml: benchmark 1"),
         ('[[benchmark]]\nname = "\\u001b[31m"', "g.toml: benchmark"),
@@ -223,35 +202,21 @@ def records() -> Iterator[Row]:
     words = ("export", "r.jsonl")
     for name, line in {**NOT_TEXT, "deep": DEEP}.items():
         yield Row("records", name, words, "r.jsonl: line 1 is not JSON", {"r.jsonl": line + b"\n"})
-    for line in (b"null", b"1", b"{}", b'"text"', b"[]"):
+    for line in (b"null", b"{}", b"[]"):
         pattern = f"r.jsonl: line 1 {_NO_SCHEMA}"
         yield Row("records", f"{line!r}", words, pattern, {"r.jsonl": line + b"\n"})
     for name, change in (
         ("a date that is none", {"started_at": "yesterday"}),
         ("commit is an option", {"environment.commit": "--output=owned"}),
-        ("commit is a name", {"environment.commit": "HEAD"}),
-        ("commit is a path", {"environment.commit": "HEAD:"}),
         ("commit is a range", {"environment.commit": "HEAD~1..HEAD"}),
-        ("commit with NUL", {"environment.commit": "a\0b"}),
-        ("commit with a slash", {"environment.commit": "../../x"}),
-        ("overlong python", {"environment.python": "9" * 5000}),
         ("python with slashes", {"environment.python": "../../x"}),
-        ("negative samples", {"samples_s": [-1.0]}),
         ("samples are text", {"samples_s": ["\x1b[31m"]}),
         ("unknown key with ESC", {"\x1b[31m": 1}),
         ("unknown outcome with ESC", {"outcome": "\x1b[31m"}),
-        ("schema is true", {"schema": True}),
-        ("schema is huge", {"schema": 10**30}),
         ("round is negative", {"round": -1}),
         ("month 13", {"started_at": "2025-13-01T00:00:00Z"}),
-        ("no date", {"started_at": ""}),
-        ("a date of NUL", {"started_at": "\0"}),
-        ("commit is HEAD:", {"environment.commit": "HEAD:"}),
         ("commit with a line break", {"environment.commit": "0123456\n"}),
         ("commit is too long", {"environment.commit": "0" * 65}),
-        ("commit is too short", {"environment.commit": "012345"}),
-        ("python is no version", {"environment.python": "snake"}),
-        ("key of the environment with ESC", {"environment.\x1b]0;title\x07": 1}),
     ):
         yield Row("records", name, words, r"\S", {"r.jsonl": record_line(change)})
     for change, line in _FIELDS:
@@ -268,12 +233,11 @@ def asv() -> Iterator[Row]:
         ("not UTF-8", b"\xff"),
         ("empty", b""),
         ("deep", DEEP),
-        ("deep in an entry", b'{"version": 1, "m": ' + DEEP),
         ("a list", b"[]"),
         ("version 99", b'{"version": 99}'),
         ("an entry that is a number", b'{"version": 1, "m": 1}'),
-        ("key with ESC", b'{"version": 1, "\\u001b[31m": 1}'),
         ("a number of 5000 digits", b'{"version": ' + b"9" * 5000 + b"}"),
+        ("key with ESC", b'{"version": 1, "\\u001b[31m": 1}'),
     ):
         yield Row("asv machine file", name, words, r"m\.json", {"m.json": content})
 
@@ -289,7 +253,6 @@ def expected_counts() -> Iterator[Row]:
         "another format": b'{"format": "another"}',
         "another schema": counts_file(schema=99),
         "a count that is text": counts_file(cases={"c": {"x": "\x1b[31m"}}),
-        "a count of 5000 digits": b'{"cases": {"c": {"x": ' + b"9" * 5000 + b"}}}",
         "unknown key with ESC": counts_file(**{"\x1b[31m": 1}),
     }.items():
         yield Row("expected counts", name, words, "holds no expected counts", {file: content})
@@ -305,7 +268,6 @@ def self_tests() -> Iterator[Row]:
         **NOT_TEXT,
         "deep": DEEP,
         "a list": b"[]",
-        "an empty table": b"{}",
         "another kind": self_test(kind="gate"),
         "negative counts": self_test(slower=-5),
         "huge counts": self_test(slower=10**30),

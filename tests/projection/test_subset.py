@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.projection.subset import first_devices
+from benchmarks.instruments.projection.subset import first_devices
 from dpbench.errors import WrongInputError
 from dpbench.projection.machine_file import load_machine
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.projection import models
-from benchmarks.projection.fit import Row, excess, fit, needed, rows_of, with_errors
-from benchmarks.projection.outcomes import claimed, outcomes_of, totals_of
-from benchmarks.projection.published import as_published
-from benchmarks.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
-from benchmarks.projection.validate import PAGE, counts_file, counts_of, fitted_text
+from benchmarks.instruments.projection import models
+from benchmarks.instruments.projection.fit import Row, excess, fit, needed, rows_of, with_errors
+from benchmarks.instruments.projection.outcomes import claimed, outcomes_of, totals_of
+from benchmarks.instruments.projection.published import as_published
+from benchmarks.instruments.projection.row_file import ROWS, Data, RowFileError, Table, load_table, load_tables
+from benchmarks.instruments.projection.validate import PAGE, counts_file, counts_of, fitted_text
 from dpbench.projection.machine_file import load_machine
 from dpbench.projection.step_counts import StepCounts
 from dpbench.projection.step_sum import FILE, Fitted, Part, fitted
 from dpbench.records.recording import ModelFacts
 
 FILES = sorted(ROWS.glob("*.toml"))
-RENEW = "run `python -m benchmarks.projection.validate`, and say in the commit why the sum may change"
+RENEW = "run `python -m benchmarks.instruments.projection.validate`, and say in the commit why the sum may change"
 INSIDE_AIM = 0.8
 BEST = {"DDP": (0.040, 0.126), "DataParallel": (0.043, 0.076)}
 """Median and worst error of one device's step plus the bytes over the bandwidth."""
@@ -45,7 +45,9 @@ def test_a_row_file_is_complete_and_names_what_exists(path):
         for case in series.cases:
             assert load_machine(case.machine).devices >= (case.devices or 1)
     for key in needed(table):
-        assert counts_file(*key).is_file(), f"{key}: run `python -m benchmarks.projection.validate --record`"
+        assert counts_file(*key).is_file(), (
+            f"{key}: run `python -m benchmarks.instruments.projection.validate --record`"
+        )
 
 
 WRONG = {

@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from benchmarks.page_assets import Package, PackageError, Packages
+from benchmarks.instruments.page_assets import Package, PackageError, Packages
 from tests.cli.conftest import ROOT
 from tests.report.page.chromium import chromium
 
