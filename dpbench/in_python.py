@@ -113,8 +113,8 @@ def _measured(spec: Spec, results: Path, *, settles: bool) -> Result:
     from dpbench.cases.plan import plan
 
     machine = machine_for(spec)
-    if gpus := machine.unusable_gpus(spec.devices):
-        raise UnusableMachineError(f"torch can use none of {', '.join(gpus)}: {machine.torch_error}")
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     planned = plan(spec, machine)
     with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
         swept = run_sweep(spec, planned, store, progress, settles=settles)

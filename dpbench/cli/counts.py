@@ -12,7 +12,7 @@ from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_co
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import from_options
 from dpbench.cli.measured import count_planned
-from dpbench.cli.options import Command, Json, example, option
+from dpbench.cli.options import Json, option
 from dpbench.cli.terminal import show, show_lines
 from dpbench.engine.interpret import ChildError
 from dpbench.errors import ExitCode, WrongInputError
@@ -108,10 +108,3 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
         shown = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
         show_lines(shown)
     return ExitCode.NEGATIVE if lines else ExitCode.OK
-
-
-def add_to(app: typer.Typer) -> None:
-    of_script = "dpbench counts --script train.py --nproc-per-node 2 -- --epochs 1"
-    app.command(
-        "counts", cls=Command, epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}")
-    )(counts)

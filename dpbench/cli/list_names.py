@@ -3,14 +3,13 @@
 from itertools import product
 from typing import Any
 
-import typer
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
 from dpbench.cases.variants import SCHEMES, VariantName
-from dpbench.cli.options import Json, example
+from dpbench.cli.options import Json
 from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode
 
@@ -89,7 +88,3 @@ def list_names(as_json: Json = False) -> ExitCode:
     """List variants and their parameters, workloads, modes and metrics."""
     show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("list", epilog=example("dpbench list"))(list_names)

@@ -14,7 +14,7 @@ from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.options import Form, MeasuredOutput, Output
 from dpbench.cli.page import finish_page_beside
-from dpbench.cli.terminal import complain, show, show_lines, show_markdown, unusable, warn
+from dpbench.cli.terminal import complain, show, show_lines, show_markdown, warn
 from dpbench.engine.interpret import ChildError
 from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
@@ -56,8 +56,8 @@ def measure_spec(
     spec, meter = lead.spec, LoadMeter()
     machine = machine_for(spec)
     load = meter.read()
-    if warnings := unusable(machine, spec.devices):
-        raise UnusableMachineError("; ".join(warnings))
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     planned = lead.plan(machine)
     output.results.mkdir(parents=True, exist_ok=True)
     store = Store(make_path())

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
-from dpbench.cli.options import RESULTS, WORKLOAD, PageOutput, example, grouped, option
+from dpbench.cli.options import RESULTS, WORKLOAD, PageOutput, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, show_lines
 from dpbench.errors import ExitCode, WrongInputError
@@ -28,7 +27,6 @@ _UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"
 
 
-@grouped
 def project(
     output: PageOutput,
     workload: Annotated[str | None, WORKLOAD] = None,
@@ -39,13 +37,11 @@ def project(
     math: Annotated[
         str, option("default: convolutions in TF32 where the device can; float32; tf32; bf16: autocast.")
     ] = "default",
-    ahead: Annotated[
-        bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")
-    ] = False,
+    ahead: Annotated[bool, option("The host does not wait for the devices after a step.", "--ahead")] = False,
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
     one_device: Annotated[float | None, option("The measured step of one device with its share, in ms.")] = None,
     results: Annotated[Path, option("Folder for the page.")] = RESULTS,
-    list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
+    list_machines: Annotated[bool, option("List the machines.", "--list")] = False,
 ) -> ExitCode:
     """Project step times on described machines, as sums of what steps on simulated devices count."""
     from dpbench.report.page.inputs import PageInputs, parse_projections
@@ -119,8 +115,3 @@ def _list(as_json: bool) -> None:
             f"{machine.name:24} {machine.devices} x {machine.device.name}, host {machine.host.name}"
             for machine in machines
         )
-
-
-def add_to(app: typer.Typer) -> None:
-    text = "dpbench project convnet/base --machine 8xV100-pcie,4xA100-nvswitch --batch 256"
-    app.command("project", epilog=example(text))(project)

@@ -9,7 +9,7 @@ import typer
 
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
-from dpbench.cli.options import Form, Output, Reference, example, grouped, option
+from dpbench.cli.options import Form, Output, Reference, option
 from dpbench.cli.page import tell_page
 from dpbench.cli.terminal import show_lines, warn
 from dpbench.errors import ExitCode, GateError, WrongInputError
@@ -23,7 +23,6 @@ from dpbench.report.page.over_commits import check_history, of_two_commits
 from dpbench.text.outputs import check_output
 
 
-@grouped
 def report(
     files: Annotated[
         list[Path],
@@ -37,11 +36,9 @@ def report(
         ),
     ] = None,
     reference: Reference = None,
-    commits: Annotated[
-        tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
-    ] = None,
+    commits: Annotated[tuple[str, str] | None, option("Compare two commits, such as --commits 1a2b3c 4d5e6f.")] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="A history over days if the records are of one commit; else over commits.")
+        bool, option("A history over days if the records are of one commit; else over commits.", "--history")
     ] = False,
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
@@ -88,7 +85,3 @@ def _variant(text: str) -> VariantId:
         return VariantId(text)
     except ValueError as error:
         raise WrongInputError(f"reference: {error}") from error
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("report", epilog=example("dpbench report results/runs/*.jsonl"))(report)

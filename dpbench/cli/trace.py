@@ -5,14 +5,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
-from dpbench.cli.options import RESULTS, WORKLOAD, Json, example, option
-from dpbench.cli.terminal import complain, show, unusable
+from dpbench.cli.options import RESULTS, WORKLOAD, Json, option
+from dpbench.cli.terminal import complain, show
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.sweep import machine_for
 from dpbench.jobs.trace_all import trace_recorded, trace_simulated
@@ -74,8 +73,8 @@ def _traced(spec: Spec) -> Trace:
         with _working("simulating"):
             return trace_simulated(cases, planned.skipped)
     machine = machine_for(spec)
-    if warnings := unusable(machine, spec.devices):
-        raise UnusableMachineError("; ".join(warnings))
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.
     wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
@@ -85,7 +84,3 @@ def _traced(spec: Spec) -> Trace:
 
 def _working(text: str) -> AbstractContextManager[None]:
     return waiting(Console(stderr=True), text)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("trace", epilog=example("dpbench trace mlp/small --devices 'sim*4' --variants torch_dp,tuned"))(trace)
