@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dpbench.analysis.communication import communication
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
@@ -80,7 +79,7 @@ def _script(
     numbers = {name: value for name, value in given.items() if value is not None}
     fields = {"script": script, "args": args, **numbers}
     job = validated(ScriptJob, fields, lambda key: _RANKS if key == "ranks" else f"--{key}")
-    with waiting(Console(stderr=True), f"counting {script}"):
+    with waiting(f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
         raise ChildError(f"script: {script!r}: {record.reason}")

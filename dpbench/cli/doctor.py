@@ -2,8 +2,6 @@
 
 from typing import Annotated
 
-from rich.console import Console
-
 from dpbench.cli.options import Json, option
 from dpbench.cli.terminal import show, warn
 from dpbench.doctor.health import ask_health, doctor_json, doctor_text, is_reliable
@@ -25,7 +23,7 @@ def doctor(
     warn(warnings)
     findings = list(ask_health())
     if not quick and machine.torch is not None:
-        with progress_bar(Console(stderr=True)) as progress:
+        with progress_bar() as progress:
             findings += self_test(machine, progress=progress)
     show(doctor_json(machine, findings, warnings) if as_json else doctor_text(machine, findings, with_details=details))
     return ExitCode.OK if is_reliable(findings) else ExitCode.NEGATIVE

@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from dpbench.cli.options import RESULTS, PageOutput, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, warn
@@ -62,7 +60,7 @@ def elastic(
     try:
         load = meter.read(1.0)  # the clock of /proc/stat is coarse
         warn(load.warning("outages are longer too") if load else [])
-        with stages(Console(stderr=True)) as say:
+        with stages() as say:
             keep = partial(append_row, path)
             records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
     finally:

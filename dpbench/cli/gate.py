@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from rich.console import Console
-
 from dpbench.cases.project_file import PROJECT_FILE
 from dpbench.cases.variants import split_list
 from dpbench.cli.options import Json, option, output_path
@@ -100,7 +98,7 @@ def gate(
 def _judged(asked: GateRequest) -> tuple[Judgement, GateError | None]:
     """The judgement, and the error that broke the gate or lost its line of history."""
     try:
-        with stages(Console(stderr=True)) as say:
+        with stages() as say:
             return run_gate(asked, progress=say), None
     except WrongInputError:
         raise

@@ -12,7 +12,7 @@ from dpbench.cli.measured import show_named_comparisons
 from dpbench.cli.options import Form, Output, Reference, option
 from dpbench.cli.page import tell_page
 from dpbench.cli.terminal import show_lines, warn
-from dpbench.errors import ExitCode, GateError, WrongInputError
+from dpbench.errors import ExitCode, GateError, WrongInputError, naming
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
@@ -42,7 +42,8 @@ def report(
     ] = False,
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
-    chosen = None if reference is None else _variant(reference)
+    with naming("reference"):
+        chosen = None if reference is None else VariantId(reference)
     if output is None:  # that of one file is its own; several must not replace the page of the first
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     check_output("--output", output, files)
@@ -78,10 +79,3 @@ def _commit_dates(records: Sequence[Record]) -> Mapping[str, float]:
         return Repository(Path.cwd()).dates()
     except GateError:
         return {}
-
-
-def _variant(text: str) -> VariantId:
-    try:
-        return VariantId(text)
-    except ValueError as error:
-        raise WrongInputError(f"reference: {error}") from error

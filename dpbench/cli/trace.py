@@ -1,11 +1,8 @@
 """`dpbench trace`: where the time of a step goes, for Perfetto and in words."""
 
 import json
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
-
-from rich.console import Console
 
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
@@ -70,7 +67,7 @@ def _traced(spec: Spec) -> Trace:
     if any(device.startswith("sim") for device in lanes):
         planned = plan_counts(spec)
         cases = [case for case in planned.cases if case.devices[0].startswith("sim")]
-        with _working("simulating"):
+        with waiting("simulating"):
             return trace_simulated(cases, planned.skipped)
     machine = machine_for(spec)
     if reason := machine.why_unusable(spec.devices):
@@ -78,9 +75,5 @@ def _traced(spec: Spec) -> Trace:
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.
     wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
-    with _working("profiling a step of each variant"):
+    with waiting("profiling a step of each variant"):
         return trace_recorded(wanted, plan.skipped)
-
-
-def _working(text: str) -> AbstractContextManager[None]:
-    return waiting(Console(stderr=True), text)
