@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import wraps
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -16,8 +16,6 @@ from typer.core import TyperCommand
 from dpbench.cases.names import Family, Size, registered
 from dpbench.cases.variants import VariantName
 from dpbench.errors import WrongInputError
-
-T = TypeVar("T")
 
 RESULTS = Path("results/runs")
 """Records and pages, unless an option names another."""
@@ -136,7 +134,7 @@ class MeasuredOutput(Output):
     csv: Annotated[Path | None, option("Write a row for each case to this file too.", is_output=True)] = None
 
 
-def grouped(function: Callable[..., T]) -> Callable[..., T]:
+def grouped(function: Any) -> Any:
     """Give a command an option for each field of its parameters that are dataclasses."""
     groups: dict[str, Any] = {name: hint for name, hint in get_type_hints(function).items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
@@ -144,7 +142,7 @@ def grouped(function: Callable[..., T]) -> Callable[..., T]:
         parameters += inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
 
     @wraps(function)
-    def command(**values: Any) -> T:
+    def command(**values: Any) -> Any:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         return function(**values)
