@@ -211,6 +211,11 @@ def test_an_unknown_option_names_the_help_of_its_command(call):
     assert err == "dpbench: No such option: --foo. Allowed: what `dpbench compare --help` lists.\n"
 
 
+def test_an_unknown_command_names_the_nearest_one(call):
+    error = "dpbench: No such command 'comparee'. Did you mean 'compare'? Allowed: what `dpbench --help` lists.\n"
+    assert call("comparee") == (2, "", error)
+
+
 NVML_WITH_A_GPU = """
 import pynvml
 pynvml.nvmlInit = lambda: None
