@@ -4,6 +4,8 @@ Every error with an exit code derives from `ReportedError`. Its text is one line
 what is allowed.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import ClassVar
 
@@ -36,6 +38,15 @@ class WrongInputError(ReportedError, ValueError):
     """An option, file or field has a value that is not allowed."""
 
     exit_code = ExitCode.WRONG_INPUT
+
+
+@contextmanager
+def naming(field: str) -> Iterator[None]:
+    """Turn a ValueError into a WrongInputError with the field's name."""
+    try:
+        yield
+    except ValueError as error:
+        raise WrongInputError(f"{field}: {error}") from error
 
 
 class UnusableMachineError(ReportedError):

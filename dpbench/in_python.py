@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-
 from dpbench.analysis.compare_variants import Comparisons
 from dpbench.analysis.compare_variants import compare as compare_records
 from dpbench.cases.spec import Spec, from_options
@@ -113,10 +111,10 @@ def _measured(spec: Spec, results: Path, *, settles: bool) -> Result:
     from dpbench.cases.plan import plan
 
     machine = machine_for(spec)
-    if gpus := machine.unusable_gpus(spec.devices):
-        raise UnusableMachineError(f"torch can use none of {', '.join(gpus)}: {machine.torch_error}")
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     planned = plan(spec, machine)
-    with Store(new_run_path(results, "compare")) as store, progress_bar(Console(stderr=True)) as progress:
+    with Store(new_run_path(results, "compare")) as store, progress_bar() as progress:
         swept = run_sweep(spec, planned, store, progress, settles=settles)
     if swept.is_interrupted:
         raise KeyboardInterrupt

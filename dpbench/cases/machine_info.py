@@ -42,3 +42,8 @@ class MachineInfo(Frozen):
         """None are unusable if torch can use one, or if all `lists` are on the CPU."""
         is_on_cpu = lists is not None and all(device == "cpu" for lanes in lists for device in lanes)
         return () if self.accelerators or is_on_cpu else self.nvml_gpus
+
+    def why_unusable(self, lists: Sequence[Sequence[str]] | None = None) -> str | None:
+        """The reason why `unusable_gpus` has some, or None."""
+        names, reason = ", ".join(self.unusable_gpus(lists)), self.torch_error or "torch gives no reason"
+        return f"NVML sees {names}, but torch {self.torch} can use no GPU: {reason}" if names else None

@@ -4,11 +4,9 @@ import platform
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpbench.asv.asv_machine import DEFAULT_FILE, stamp_machine
-from dpbench.cli.options import Json, example, option
-from dpbench.cli.terminal import show, show_lines, unusable
+from dpbench.cli.options import Json, option
+from dpbench.cli.terminal import show, show_lines
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.probe import ask_machine
 from dpbench.text.outputs import check_output
@@ -23,8 +21,8 @@ def asv_machine(
     path = _expanded(machine_file)
     check_output("--machine-file", path)
     info = ask_machine()
-    if warnings := unusable(info):
-        raise UnusableMachineError("; ".join(warnings))
+    if reason := info.why_unusable():
+        raise UnusableMachineError(reason)
     entry = stamp_machine(path, platform.node() if machine is None else machine, info)
     if as_json:
         show(entry)
@@ -38,7 +36,3 @@ def _expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise WrongInputError(f"--machine-file: {str(path)!r}: {error}; allowed: a path") from error
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("asv-machine", epilog=example("dpbench asv-machine"))(asv_machine)

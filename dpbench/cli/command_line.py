@@ -11,65 +11,68 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from dpbench import __version__
-from dpbench.cli.terminal import complain, guarded_streams, show, usage_line
+from dpbench.cli.terminal import complain, guarded_streams, show_lines
 from dpbench.errors import ExitCode, ReportedError, WrongInputError
 from dpbench.text.outside import printable, quoted
 
 _WRONG_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 _REPORT = "this is an error in dpbench; please report it with the traceback, which --debug or DPBENCH_DEBUG=1 prints"
 _COMMANDS = {
-    "compare": ("compare", "Compare the variants that this machine can run."),
-    "sweep": ("compare", "Measure a sweep file, and go on where it stopped."),
-    "init": ("init", "Write a gate's settings for this repository, and a workflow for its CI."),
-    "list": ("list_names", "List variants and their parameters, workloads and metrics."),
-    "counts": ("counts", "Count exactly what one training step does."),
-    "report": ("report", "Print what records say, and write a page of them."),
-    "project": ("project", "Project step times on described machines."),
-    "trace": ("trace", "Show where the time of one step goes."),
-    "gate": ("gate", "Judge whether a commit is slower than another."),
-    "elastic": ("elastic", "Train under torchrun while workers fail, leave and join."),
-    "doctor": ("doctor", "Report what this machine is, and what disturbs measuring."),
-    "export": ("export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
-    "asv-machine": ("asv", "Write this machine into asv's machine file."),
+    "compare": ("compare.compare", "Compare the variants that this machine can run."),
+    "sweep": ("compare.sweep", "Measure a sweep file, and go on where it stopped."),
+    "init": ("init.init", "Write a gate's settings for this repository, and a workflow for its CI."),
+    "list": ("list_names.list_names", "List variants and their parameters, workloads and metrics."),
+    "counts": ("counts.counts", "Count exactly what one training step does."),
+    "report": ("report.report", "Print what records say, and write a page of them."),
+    "project": ("project.project", "Project step times on described machines."),
+    "trace": ("trace.trace", "Show where the time of one step goes."),
+    "gate": ("gate.gate", "Judge whether a commit is slower than another."),
+    "elastic": ("elastic.elastic", "Train under torchrun while workers fail, leave and join."),
+    "doctor": ("doctor.doctor", "Report what this machine is, and what disturbs measuring."),
+    "export": ("export.export", "Write records as CSV, Parquet, or JSON for github-action-benchmark."),
+    "asv-machine": ("asv.asv_machine", "Write this machine into asv's machine file."),
 }
-"""By command its module and the line in the help."""
+"""By command its function and the line in the help."""
+_EXAMPLES = {
+    "compare": "--variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'",
+    "sweep": "benchmarks/sweeps/quick.toml",
+    "init": "--ci github",
+    "counts": "--workloads transformer/tiny\n\n    dpbench counts --script train.py --nproc-per-node 2 -- --epochs 1",
+    "report": "results/runs/*.jsonl",
+    "project": "convnet/base --machine 8xV100-pcie,4xA100-nvswitch --batch 256",
+    "trace": "mlp/small --devices 'sim*4' --variants torch_dp,tuned",
+    "gate": "--base main --budget 5m",
+    "elastic": "--nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40",
+    "doctor": "--quick",
+    "export": "results/runs/*.jsonl --to csv --output cases.csv",
+}
+"""The words of each command's example in its help."""
 _FOLDERS = dict.fromkeys(("compare", "sweep", "elastic", "project"), ("results", "runs"))
 _FOLDERS |= {"trace": ("output", "runs"), "gate": ("results", "")}
 """The option for a command's folder, and its name in the project's folder of results."""
 
 
-class _Commands(TyperGroup):
-    """Imported when they are called: together, their modules take a second."""
+class _Lazy(TyperCommand):
+    """Imported when it is called: together, the modules of the commands take a second."""
 
-    _is_listing = False
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        return load_command(str(self.name)).make_context(*args, **more)
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the parser's interface
-        return list(_COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in _COMMANDS:
-            return None
-        if self._is_listing:
-            return TyperCommand(cmd_name, help=_COMMANDS[cmd_name][1])
-        only = typer.Typer(add_completion=False, rich_markup_mode=None)
-        only.callback()(lambda: None)  # so that a single command stays one of a group
-        import_module(f"dpbench.cli.{_COMMANDS[cmd_name][0]}").add_to(only)
-        command: Any = typer.main.get_group(only).get_command(ctx, cmd_name)
-        for param in command.params:
-            param.process_value = partial(_plain, param.opts[0], param.process_value)
-        return command
+def load_command(name: str) -> Any:
+    from dpbench.cli.options import Command, grouped  # help and completion of the commands' names do without
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete without importing the commands."""
-        self._is_listing = True
-        return super().shell_complete(ctx, incomplete)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+    module, _, function = _COMMANDS[name][0].partition(".")
+    only = typer.Typer(add_completion=False, rich_markup_mode=None)
+    epilog = f"Example:\n\n    dpbench {name} {_EXAMPLES.get(name, '')}"
+    only.command(name, cls=Command, epilog=epilog)(grouped(getattr(import_module(f"dpbench.cli.{module}"), function)))
+    command = typer.main.get_command(only)
+    for param in command.params:
+        param.process_value = partial(_plain, param.opts[0], param.process_value)  # type: ignore[method-assign]
+    return command
 
 
 def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
@@ -82,7 +85,9 @@ def _plain(name: str, process: Callable[..., Any], ctx: Any, text: Any) -> Any:
     return value
 
 
-app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+for _name, (_, _line) in _COMMANDS.items():
+    app.command(_name, cls=_Lazy, short_help=_line)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -93,7 +98,7 @@ def _before(
 ) -> None:
     """Benchmark data parallelism in PyTorch: which variant is fastest on this machine, and how far from the limit."""
     if version:
-        show(f"dpbench {__version__}")
+        show_lines([f"dpbench {__version__}"])
         raise typer.Exit
     if context.invoked_subcommand is not None:
         try:
@@ -143,7 +148,9 @@ def _run(words: list[str]) -> int:
     except typer.TyperException as error:
         named = f"dpbench {words[0]}" if words[0] in _COMMANDS else "dpbench"
         of_command = getattr(getattr(error, "ctx", None), "command_path", named)
-        line, code = usage_line(error.format_message(), of_command), ExitCode.WRONG_INPUT
+        line = error.format_message()
+        line += f"{'' if line.endswith(('.', '?')) else '.'} Allowed: what `{of_command} --help` lists."
+        code = ExitCode.WRONG_INPUT
     except Exception as error:
         if isinstance(error, OSError) and error.filename and error.errno in _WRONG_PATH:
             line, code = f"{error.filename!r}: {error.strerror}; allowed: a path that can be used", ExitCode.WRONG_INPUT

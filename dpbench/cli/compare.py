@@ -10,7 +10,7 @@ import typer
 from dpbench.cases.names import UNITS
 from dpbench.cases.spec import from_options, load_spec
 from dpbench.cli.measured import measure_spec
-from dpbench.cli.options import Command, MeasuredOutput, Reference, example, grouped, option
+from dpbench.cli.options import MeasuredOutput, Reference, option
 from dpbench.errors import ExitCode
 from dpbench.jobs.budget import USUAL
 from dpbench.jobs.launched.on_all_ranks import leading
@@ -56,7 +56,6 @@ class SpecOptions:
     reference: Reference = None
 
 
-@grouped
 def compare(options: SpecOptions, output: MeasuredOutput) -> ExitCode:
     """Compare the variants that this machine can run."""
     budget = USUAL if options.budget is None else options.budget
@@ -70,7 +69,6 @@ def compare(options: SpecOptions, output: MeasuredOutput) -> ExitCode:
         )
 
 
-@grouped
 def sweep(
     spec: Annotated[Path, typer.Argument(help="A TOML file; its keys are compare's options.")],
     output: MeasuredOutput,
@@ -85,12 +83,3 @@ def sweep(
         if os.path.lexists(page):
             check_output("results", page, [spec])
         return measure_spec(lead, lambda: path, output, retry=retry, resumes=True, inputs=(spec, path, page))
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command(
-        "compare",
-        cls=Command,
-        epilog=example("dpbench compare --variants 'tuned[dispatch=threads],naive' --devices 'cpu*4'"),
-    )(compare)
-    app.command("sweep", epilog=example("dpbench sweep benchmarks/sweeps/quick.toml"))(sweep)

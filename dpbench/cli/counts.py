@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dpbench.analysis.communication import communication
 from dpbench.cases.counted_cases import DEFAULT_VARIANTS, checked_cases, plan_counts, plan_recording
 from dpbench.cases.plan import Plan
 from dpbench.cases.spec import from_options
 from dpbench.cli.measured import count_planned
-from dpbench.cli.options import Command, Json, example, option
+from dpbench.cli.options import Json, option
 from dpbench.cli.terminal import show, show_lines
 from dpbench.engine.interpret import ChildError
 from dpbench.errors import ExitCode, WrongInputError
@@ -80,7 +79,7 @@ def _script(
     numbers = {name: value for name, value in given.items() if value is not None}
     fields = {"script": script, "args": args, **numbers}
     job = validated(ScriptJob, fields, lambda key: _RANKS if key == "ranks" else f"--{key}")
-    with waiting(Console(stderr=True), f"counting {script}"):
+    with waiting(f"counting {script}"):
         record = count_scripts([job])[0]
     if record.reason is not None:
         raise ChildError(f"script: {script!r}: {record.reason}")
@@ -108,10 +107,3 @@ def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, 
         shown = [*lines, f"to record what is counted now: {UPDATE}"] if lines else [f"{len(records)} cases as expected"]
         show_lines(shown)
     return ExitCode.NEGATIVE if lines else ExitCode.OK
-
-
-def add_to(app: typer.Typer) -> None:
-    of_script = "dpbench counts --script train.py --nproc-per-node 2 -- --epochs 1"
-    app.command(
-        "counts", cls=Command, epilog=example(f"dpbench counts --workloads transformer/tiny\n\n    {of_script}")
-    )(counts)

@@ -5,10 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from dpbench.cli.options import RESULTS, PageOutput, example, grouped, option
+from dpbench.cli.options import RESULTS, PageOutput, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, warn
 from dpbench.elastic.request import check_checkpoints, check_factory, duration_s, elastic_settings
@@ -42,7 +39,6 @@ class RunOptions:
     seed: Annotated[int, option("Seed of the model, the batches and the drawn faults.")] = 0
 
 
-@grouped
 def elastic(
     run: RunOptions,
     output: PageOutput,
@@ -64,7 +60,7 @@ def elastic(
     try:
         load = meter.read(1.0)  # the clock of /proc/stat is coarse
         warn(load.warning("outages are longer too") if load else [])
-        with stages(Console(stderr=True)) as say:
+        with stages() as say:
             keep = partial(append_row, path)
             records = run_elastic(settings, path.stem, timeout_s, checkpoints, keep=keep, say=say)
     finally:
@@ -72,8 +68,3 @@ def elastic(
     show(elastic_json(records) if output.as_json else elastic_text(records))
     finish_page_beside(PageInputs(elastic=records), lambda: path.with_suffix(".html"), output)
     return ExitCode.OK if all(record.outcome is Outcome.OK for record in records) else ExitCode.NEGATIVE
-
-
-def add_to(app: typer.Typer) -> None:
-    text = example("dpbench elastic --nproc-per-node 2 --plan kill@12:1,leave@30:0,join@40")
-    app.command("elastic", epilog=text)(elastic)

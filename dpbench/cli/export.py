@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpbench.cli.measured import write_rows
-from dpbench.cli.options import example, option
+from dpbench.cli.options import option
 from dpbench.cli.terminal import warn
 from dpbench.errors import ExitCode, WrongInputError
 from dpbench.records.record import Record
@@ -39,7 +39,3 @@ def export(
     else:
         write_rows(exported, to, output, "--output")
     return ExitCode.OK
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("export", epilog=example("dpbench export results/runs/*.jsonl --to csv --output cases.csv"))(export)

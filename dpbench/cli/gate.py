@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import typer
-from rich.console import Console
-
 from dpbench.cases.project_file import PROJECT_FILE
 from dpbench.cases.variants import split_list
-from dpbench.cli.options import Command, Json, example, option, output_path
+from dpbench.cli.options import Json, option, output_path
 from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode, GateError, GateInputError, WrongInputError
 from dpbench.gate.history import history_path
@@ -45,7 +42,7 @@ def gate(
         option("Compare with the commit of --base itself, not with the merge base.", "--base-exact", is_rare=True),
     ] = False,
     head: Annotated[str, option("The commit to judge.")] = "HEAD",
-    worktree: Annotated[bool, typer.Option("--worktree", help="Judge the working tree instead of a commit.")] = False,
+    worktree: Annotated[bool, option("Judge the working tree instead of a commit.", "--worktree")] = False,
     tiers: Annotated[
         str | None,
         option(
@@ -65,7 +62,7 @@ def gate(
     results: Annotated[Path, option("Folder of the history.")] = Path("results"),
     comment: Annotated[Path | None, option("Write a pull-request comment.", is_output=True)] = None,
     junit: Annotated[Path | None, option("Write JUnit XML.", is_output=True)] = None,
-    github: Annotated[bool, typer.Option("--github", help="Write annotations and the step's summary.")] = False,
+    github: Annotated[bool, option("Write annotations and the step's summary.", "--github")] = False,
     as_json: Json = False,
 ) -> ExitCode:
     """Judge whether a commit is slower than another: exit 0 pass, 1 slower, 4 undecided, 3 broken."""
@@ -101,7 +98,7 @@ def gate(
 def _judged(asked: GateRequest) -> tuple[Judgement, GateError | None]:
     """The judgement, and the error that broke the gate or lost its line of history."""
     try:
-        with stages(Console(stderr=True)) as say:
+        with stages() as say:
             return run_gate(asked, progress=say), None
     except WrongInputError:
         raise
@@ -122,10 +119,6 @@ def _checked_summary(files: Mapping[str, Path], inputs: list[Path], *, github: b
         if first != name:
             raise GateInputError(f"--{name}: {str(path)!r} is the file of --{first} too; allowed: one for each")
     return summary
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command(cls=Command, epilog=example("dpbench gate --base main --budget 5m"))(gate)
 
 
 def _given(base: str | None) -> str:

@@ -10,10 +10,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpbench.cases.project_file import find_project_table
-from dpbench.cli.options import example, option
+from dpbench.cli.options import option
 from dpbench.cli.terminal import show_lines
 from dpbench.errors import ExitCode, GateError, WrongInputError
 from dpbench.gate.first_settings import FoundBenchmarks, find_benchmarks, settings_text
@@ -106,7 +104,3 @@ def _next_steps(benchmarks: FoundBenchmarks, new: Mapping[Path, str]) -> list[st
         *(["  set OWNER and the commit in the workflows"] if any("OWNER/" in text for text in new.values()) else []),
         f"  commit {' '.join(map(str, new))}, then change code and judge it: dpbench gate --base HEAD --worktree",
     ]
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("init", epilog=example("dpbench init --ci github"))(init)

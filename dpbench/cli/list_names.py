@@ -3,16 +3,15 @@
 from itertools import product
 from typing import Any
 
-import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
 from dpbench.cases.variants import SCHEMES, VariantName
-from dpbench.cli.options import Json, example
+from dpbench.cli.options import Json
 from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode
+from dpbench.report.table import list_of
 
 
 def vocabulary_json() -> dict[str, Any]:
@@ -35,14 +34,14 @@ def vocabulary_text() -> Group:
     sizes = ", ".join(Size)
     families = {family: f"{what}; items are {UNITS[family]}" for family, what in FAMILIES.items()}
     return Group(
-        _table("variants; or your own package.module:callable", _variants()),
-        _table("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
-        _table(
+        list_of("variants; or your own package.module:callable", [*_variants().items()]),
+        list_of("parameters, in brackets: 'tuned[dispatch=threads,bucket_bytes=1MiB]'", _parameters()),
+        list_of(
             f"workloads: family/size with sizes {sizes}; or your own package.module:factory",
-            {**families, **_registered("workloads")},
+            [*families.items(), *_registered("workloads").items()],
         ),
-        _table("modes", dict(MODES)),
-        _table("metrics", METRICS),
+        list_of("modes", [*MODES.items()]),
+        list_of("metrics", [*METRICS.items()]),
         Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),
     )
 
@@ -67,29 +66,15 @@ def _parameters_json() -> list[dict[str, Any]]:
     ]
 
 
-def _parameters() -> dict[str, str]:
-    return {
-        f"{scheme}[{name}=...]": f"{parameter.sentence}: {parameter.allowed}"
+def _parameters() -> list[tuple[str, str]]:
+    return [
+        (f"{scheme}[{name}=...]", f"{parameter.sentence}: {parameter.allowed}")
         for scheme in SCHEMES
         for name, parameter in scheme.parameters.items()
-    }
-
-
-def _table(title: str, rows: dict[Any, str]) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, what in rows.items():
-        table.add_row(Text(str(name)), Text(what))
-    table.add_row()
-    return table
+    ]
 
 
 def list_names(as_json: Json = False) -> ExitCode:
     """List variants and their parameters, workloads, modes and metrics."""
     show(vocabulary_json() if as_json else vocabulary_text())
     return ExitCode.OK
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("list", epilog=example("dpbench list"))(list_names)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-
 from dpbench.analysis.answer import load_warning
 from dpbench.analysis.compare_variants import Comparisons, check_environment
 from dpbench.analysis.compare_variants import compare as compare_records
@@ -14,7 +12,7 @@ from dpbench.cases.plan import Plan
 from dpbench.cases.spec import Spec
 from dpbench.cli.options import Form, MeasuredOutput, Output
 from dpbench.cli.page import finish_page_beside
-from dpbench.cli.terminal import complain, show, show_lines, show_markdown, unusable, warn
+from dpbench.cli.terminal import complain, show, show_lines, show_markdown, warn
 from dpbench.engine.interpret import ChildError
 from dpbench.engine.other_load import LoadMeter, OtherLoad
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
@@ -56,12 +54,12 @@ def measure_spec(
     spec, meter = lead.spec, LoadMeter()
     machine = machine_for(spec)
     load = meter.read()
-    if warnings := unusable(machine, spec.devices):
-        raise UnusableMachineError("; ".join(warnings))
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     planned = lead.plan(machine)
     output.results.mkdir(parents=True, exist_ok=True)
     store = Store(make_path())
-    with store, progress_bar(Console(stderr=True)) as progress:  # a store that cannot be opened ends here in one line
+    with store, progress_bar() as progress:  # a store that cannot be opened ends here in one line
         warn(load.warning() if load else [])
         check = None if output.allow_different else check_environment
         swept = run_sweep(spec, planned, store, progress, retry=retry, runner=lead.runner, check=check, settles=settles)
@@ -132,7 +130,7 @@ def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> No
 
 
 def count_planned(planned: Plan, events: Path | None = None) -> tuple[CountRecord, ...]:
-    with waiting(Console(stderr=True), f"counting {len(planned.cases)} cases"):
+    with waiting(f"counting {len(planned.cases)} cases"):
         return count_all(planned.cases, events=events)
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import wraps
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -17,19 +17,8 @@ from dpbench.cases.names import Family, Size, registered
 from dpbench.cases.variants import VariantName
 from dpbench.errors import WrongInputError
 
-T = TypeVar("T")
-
 RESULTS = Path("results/runs")
 """Records and pages, unless an option names another."""
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
-Details = Annotated[bool, typer.Option("--details", help="Show devices, phases, exact counts and the ladder too.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as markdown, for an issue on GitHub.")]
-AllowDifferent = Annotated[
-    bool, typer.Option("--allow-different", help="Compare records of different environments; report the differences.")
-]
-
-
 _RARE = "Options for maintainers"
 
 
@@ -39,24 +28,31 @@ def option(text: str, *names: str, is_output: bool = False, completes: str | Non
     `is_output` says that the value is the path of a written file; a shell completes a list of variants or workloads. A
     rare option has a place at the end of a `Command`'s help.
     """
-    panel = _RARE if is_rare else None
-    if is_output:
-        return typer.Option(*names, help=text, parser=_option_path, metavar="<path>", rich_help_panel=panel)
-    complete = _completion(completes) if completes else None
-    return typer.Option(*names, help=text, autocompletion=complete, rich_help_panel=panel)
+    return typer.Option(
+        *names,
+        help=text,
+        parser=_option_path if is_output else None,
+        metavar="<path>" if is_output else None,
+        autocompletion=_completion(completes) if completes else None,
+        rich_help_panel=_RARE if is_rare else None,
+    )
+
+
+Json = Annotated[bool, option("Print one JSON object on standard output, and nothing else there.", "--json")]
 
 
 class Command(TyperCommand):
     """Rare options have a group of their own in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        every = self.params
-        rare = [param for param in every if getattr(param, "rich_help_panel", None) == _RARE]
-        self.params = [param for param in every if param not in rare]
+        rare = [param for param in self.params if getattr(param, "rich_help_panel", None) == _RARE]
+        lines = [record for param in rare if (record := param.get_help_record(ctx))]
+        for param in rare:
+            param.hidden = True  # type: ignore[attr-defined]
         super().format_options(ctx, formatter)
-        self.params = every
-        with formatter.section(_RARE):
-            formatter.write_dl([record for param in rare if (record := param.get_help_record(ctx))])
+        if lines:
+            with formatter.section(_RARE):
+                formatter.write_dl(lines)
 
 
 def _completion(kind: str) -> Callable[[str], list[str]]:
@@ -91,11 +87,6 @@ def _option_path(given: str | Path) -> Path:
         raise typer.BadParameter(f"{error}.") from error
 
 
-def example(text: str) -> str:
-    """The end of a command's help."""
-    return f"Example:\n\n    {text}"
-
-
 class Form(StrEnum):
     """The form of a comparison on standard output."""
 
@@ -108,7 +99,7 @@ class Form(StrEnum):
 class PageOutput:
     """Options of a command that prints its results and writes a page of them."""
 
-    opens: Open = False
+    opens: Annotated[bool, option("Open the page in the browser.", "--open")] = False
     as_json: Json = False
 
     @property
@@ -120,8 +111,8 @@ class PageOutput:
 class Output(PageOutput):
     """Options of a command that prints comparisons. Both JSON and markdown raise WrongInputError."""
 
-    details: Details = False
-    as_markdown: Markdown = False
+    details: Annotated[bool, option("Show devices, phases, exact counts and the ladder too.", "--details")] = False
+    as_markdown: Annotated[bool, option("Print the tables as markdown, for an issue on GitHub.", "--markdown")] = False
 
     def __post_init__(self) -> None:
         if self.as_json and self.as_markdown:
@@ -136,12 +127,14 @@ class Output(PageOutput):
 class MeasuredOutput(Output):
     """Options of a command that measures cases. `csv` gets a row for each case."""
 
-    allow_different: AllowDifferent = False
-    results: Annotated[Path, typer.Option(help="Folder of records, one file for each run.")] = RESULTS
+    allow_different: Annotated[
+        bool, option("Compare records of different environments; report the differences.", "--allow-different")
+    ] = False
+    results: Annotated[Path, option("Folder of records, one file for each run.")] = RESULTS
     csv: Annotated[Path | None, option("Write a row for each case to this file too.", is_output=True)] = None
 
 
-def grouped(function: Callable[..., T]) -> Callable[..., T]:
+def grouped(function: Any) -> Any:
     """Give a command an option for each field of its parameters that are dataclasses."""
     groups: dict[str, Any] = {name: hint for name, hint in get_type_hints(function).items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
@@ -149,7 +142,7 @@ def grouped(function: Callable[..., T]) -> Callable[..., T]:
         parameters += inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
 
     @wraps(function)
-    def command(**values: Any) -> T:
+    def command(**values: Any) -> Any:
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         return function(**values)

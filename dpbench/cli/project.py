@@ -4,15 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-
 from dpbench.cases.names import parse_workload
 from dpbench.cases.variants import VariantId, split_list
-from dpbench.cli.options import RESULTS, WORKLOAD, PageOutput, example, grouped, option
+from dpbench.cli.options import RESULTS, WORKLOAD, PageOutput, option
 from dpbench.cli.page import finish_page_beside
 from dpbench.cli.terminal import show, show_lines
-from dpbench.errors import ExitCode, WrongInputError
+from dpbench.errors import ExitCode, WrongInputError, naming
 from dpbench.jobs.project_all import count_for, project_machine, ways_of
 from dpbench.projection.machine_file import load_machine, machine_names
 from dpbench.projection.rules import MATHS, check_batch, check_variant
@@ -28,7 +25,6 @@ _UNITS = {"loader": "items a second", "one-device": "milliseconds"}
 _VARIANTS = "single,torch_dp,tuned,ddp"
 
 
-@grouped
 def project(
     output: PageOutput,
     workload: Annotated[str | None, WORKLOAD] = None,
@@ -39,13 +35,11 @@ def project(
     math: Annotated[
         str, option("default: convolutions in TF32 where the device can; float32; tf32; bf16: autocast.")
     ] = "default",
-    ahead: Annotated[
-        bool, typer.Option("--ahead", help="The host does not wait for the devices after a step.")
-    ] = False,
+    ahead: Annotated[bool, option("The host does not wait for the devices after a step.", "--ahead")] = False,
     loader: Annotated[float | None, option("Items a second that the data loader can deliver.")] = None,
     one_device: Annotated[float | None, option("The measured step of one device with its share, in ms.")] = None,
     results: Annotated[Path, option("Folder for the page.")] = RESULTS,
-    list_machines: Annotated[bool, typer.Option("--list", help="List the machines.")] = False,
+    list_machines: Annotated[bool, option("List the machines.", "--list")] = False,
 ) -> ExitCode:
     """Project step times on described machines, as sums of what steps on simulated devices count."""
     from dpbench.report.page.inputs import PageInputs, parse_projections
@@ -57,7 +51,8 @@ def project(
         missing = "WORKLOAD" if workload is None else "--machine"
         raise WrongInputError(f"{missing}: is missing; allowed: dpbench project WORKLOAD --machine NAME, or --list")
     machines = [load_machine(name) for name in split_list(machine)]
-    chosen = _variants(variants)
+    with naming("variants"):
+        chosen = list(dict.fromkeys(map(VariantId, split_list(variants))))
     _check(workload, math, {"loader": loader, "one-device": one_device})
     size = None if batch is None else _batch(batch)
     for described in machines:
@@ -65,7 +60,7 @@ def project(
     for variant in chosen:
         check_variant(variant)
     check_output_folder("results", results)
-    with waiting(Console(stderr=True), f"counting a step of {workload} for each variant; about a minute, then cached"):
+    with waiting(f"counting a step of {workload} for each variant; about a minute, then cached"):
         ways = ways_of(chosen, machines)
         counted = count_for(workload, chosen, machines, ways)
     setting = Setting(
@@ -77,26 +72,15 @@ def project(
     ]
     content = projections_json(projections)
     show(content if output.as_json else projections_text(projections))
-    try:
+    with naming("machine"):
         page = PageInputs(projections=parse_projections(content))
-    except ValueError as error:
-        raise WrongInputError(f"machine: {error}") from None
     finish_page_beside(page, lambda: new_run_path(results, "project", ".html"), output)
     return ExitCode.OK
 
 
-def _variants(text: str) -> list[VariantId]:
-    try:
-        return list(dict.fromkeys(VariantId(word) for word in split_list(text)))
-    except ValueError as error:
-        raise WrongInputError(f"variants: {error}") from None
-
-
 def _check(workload: str, math: str, numbers: Mapping[str, float | None]) -> None:
-    try:
+    with naming("workload"):
         parse_workload(workload)
-    except ValueError as error:
-        raise WrongInputError(f"workload: {error}") from None
     if math not in MATHS:
         raise WrongInputError(f"math: {math!r} is not allowed; allowed: {', '.join(MATHS)}")
     for name, value in numbers.items():
@@ -119,8 +103,3 @@ def _list(as_json: bool) -> None:
             f"{machine.name:24} {machine.devices} x {machine.device.name}, host {machine.host.name}"
             for machine in machines
         )
-
-
-def add_to(app: typer.Typer) -> None:
-    text = "dpbench project convnet/base --machine 8xV100-pcie,4xA100-nvswitch --batch 256"
-    app.command("project", epilog=example(text))(project)

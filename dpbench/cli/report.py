@@ -9,10 +9,10 @@ import typer
 
 from dpbench.cases.variants import VariantId
 from dpbench.cli.measured import show_named_comparisons
-from dpbench.cli.options import Form, Output, Reference, example, grouped, option
+from dpbench.cli.options import Form, Output, Reference, option
 from dpbench.cli.page import tell_page
 from dpbench.cli.terminal import show_lines, warn
-from dpbench.errors import ExitCode, GateError, WrongInputError
+from dpbench.errors import ExitCode, GateError, WrongInputError, naming
 from dpbench.gate.revisions import Repository
 from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
@@ -23,7 +23,6 @@ from dpbench.report.page.over_commits import check_history, of_two_commits
 from dpbench.text.outputs import check_output
 
 
-@grouped
 def report(
     files: Annotated[
         list[Path],
@@ -37,15 +36,14 @@ def report(
         ),
     ] = None,
     reference: Reference = None,
-    commits: Annotated[
-        tuple[str, str] | None, typer.Option(help="Compare two commits, such as --commits 1a2b3c 4d5e6f.")
-    ] = None,
+    commits: Annotated[tuple[str, str] | None, option("Compare two commits, such as --commits 1a2b3c 4d5e6f.")] = None,
     history: Annotated[
-        bool, typer.Option("--history", help="A history over days if the records are of one commit; else over commits.")
+        bool, option("A history over days if the records are of one commit; else over commits.", "--history")
     ] = False,
 ) -> ExitCode:
     """Print what records say, and write one HTML page with charts and tables. It needs no network."""
-    chosen = None if reference is None else _variant(reference)
+    with naming("reference"):
+        chosen = None if reference is None else VariantId(reference)
     if output is None:  # that of one file is its own; several must not replace the page of the first
         output = files[0].with_suffix(".html") if len(files) == 1 else files[0].parent / "report.html"
     check_output("--output", output, files)
@@ -81,14 +79,3 @@ def _commit_dates(records: Sequence[Record]) -> Mapping[str, float]:
         return Repository(Path.cwd()).dates()
     except GateError:
         return {}
-
-
-def _variant(text: str) -> VariantId:
-    try:
-        return VariantId(text)
-    except ValueError as error:
-        raise WrongInputError(f"reference: {error}") from error
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("report", epilog=example("dpbench report results/runs/*.jsonl"))(report)

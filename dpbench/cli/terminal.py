@@ -7,25 +7,14 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 
-from dpbench.cases.machine_info import MachineInfo
 from dpbench.text.outside import one_line, printable
-
-
-def unusable(machine: MachineInfo, lists: Sequence[Sequence[str]] | None = None) -> list[str]:
-    """A line if the machine has GPUs and torch can use none; nothing for lanes on the CPU."""
-    if not (gpus := machine.unusable_gpus(lists)):
-        return []
-    names = ", ".join(gpus)
-    return [
-        f"NVML sees {names}, but torch {machine.torch} can use no GPU: {machine.torch_error or 'torch gives no reason'}"
-    ]
 
 
 def show(what: RenderableType | dict[str, Any]) -> None:
@@ -52,12 +41,6 @@ def warn(warnings: Iterable[str]) -> None:
 def complain(message: str) -> None:
     """A line on standard error."""
     print(f"dpbench: {one_line(message)}", file=sys.stderr)  # noqa: T201
-
-
-def usage_line(message: str, command: str) -> str:
-    """`message` is a parser's, such as "No such option: --x"."""
-    end = "" if message.endswith((".", "?")) else "."
-    return f"{message}{end} Allowed: what `{command} --help` lists."
 
 
 class _Printable:

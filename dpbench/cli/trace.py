@@ -1,18 +1,14 @@
 """`dpbench trace`: where the time of a step goes, for Perfetto and in words."""
 
 import json
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
-
-import typer
-from rich.console import Console
 
 from dpbench.cases.counted_cases import plan_counts
 from dpbench.cases.plan import plan as plan_measured
 from dpbench.cases.spec import Spec, from_options
-from dpbench.cli.options import RESULTS, WORKLOAD, Json, example, option
-from dpbench.cli.terminal import complain, show, unusable
+from dpbench.cli.options import RESULTS, WORKLOAD, Json, option
+from dpbench.cli.terminal import complain, show
 from dpbench.errors import ExitCode, UnusableMachineError, WrongInputError
 from dpbench.jobs.sweep import machine_for
 from dpbench.jobs.trace_all import trace_recorded, trace_simulated
@@ -71,21 +67,13 @@ def _traced(spec: Spec) -> Trace:
     if any(device.startswith("sim") for device in lanes):
         planned = plan_counts(spec)
         cases = [case for case in planned.cases if case.devices[0].startswith("sim")]
-        with _working("simulating"):
+        with waiting("simulating"):
             return trace_simulated(cases, planned.skipped)
     machine = machine_for(spec)
-    if warnings := unusable(machine, spec.devices):
-        raise UnusableMachineError("; ".join(warnings))
+    if reason := machine.why_unusable(spec.devices):
+        raise UnusableMachineError(reason)
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.
     wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
-    with _working("profiling a step of each variant"):
+    with waiting("profiling a step of each variant"):
         return trace_recorded(wanted, plan.skipped)
-
-
-def _working(text: str) -> AbstractContextManager[None]:
-    return waiting(Console(stderr=True), text)
-
-
-def add_to(app: typer.Typer) -> None:
-    app.command("trace", epilog=example("dpbench trace mlp/small --devices 'sim*4' --variants torch_dp,tuned"))(trace)

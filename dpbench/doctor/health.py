@@ -17,6 +17,7 @@ from dpbench.doctor.findings import UNKNOWN, Finding, Findings, Severity, unreli
 from dpbench.engine.interpret import ending, last_lines
 from dpbench.engine.launch import Launcher, launch
 from dpbench.engine.task import Task
+from dpbench.report.table import list_of
 from dpbench.text.outside import one_line
 from dpbench.text.validated import Frozen
 
@@ -103,13 +104,9 @@ def is_reliable(findings: Sequence[Finding]) -> bool:
 
 
 def _findings(findings: Sequence[Finding]) -> Table:
-    table = _table("what may disturb a measurement here")
-    table.add_column(overflow="fold")
-    for finding in findings:
-        value = f"{finding.value}; {finding.advice}" if finding.advice else finding.value
-        table.add_row(*(Text(one_line(cell)) for cell in (finding.what, _MARKS[finding.severity], value)))
-    table.add_row()
-    return table
+    values = [f"{finding.value}; {finding.advice}" if finding.advice else finding.value for finding in findings]
+    rows = [(finding.what, _MARKS[finding.severity], value) for finding, value in zip(findings, values, strict=True)]
+    return list_of("what may disturb a measurement here", rows)
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
@@ -122,37 +119,21 @@ def _verdict(findings: Sequence[Finding]) -> str:
 
 
 def _facts(machine: MachineInfo) -> Table:
-    table = _table("this machine")
-    _add(table, "cpu", f"{machine.cpu_model}, {machine.cores} usable cores")
-    _add(table, "memory", f"{machine.memory_bytes / _GIB:.1f} GiB")
-    _add(table, "python", machine.python)
-    _add(table, "torch", machine.torch or f"none: {machine.torch_error}")
-    for accelerator in machine.accelerators:
-        _add(table, accelerator.device, f"{accelerator.name}, {accelerator.memory_bytes / _GIB:.1f} GiB")
-    if not machine.accelerators:
-        _add(table, "accelerators", "none that torch can use")
-    _add(table, "torch.distributed", ", ".join(machine.backends) or "no backend")
-    _add(table, "nvml", ", ".join(machine.nvml_gpus) or f"no GPU ({machine.nvml_error or 'none found'})")
-    _add(table, "default lanes", format_devices(default_lanes(machine)))
-    table.add_row()
-    return table
+    rows = [
+        ("cpu", f"{machine.cpu_model}, {machine.cores} usable cores"),
+        ("memory", f"{machine.memory_bytes / _GIB:.1f} GiB"),
+        ("python", machine.python),
+        ("torch", machine.torch or f"none: {machine.torch_error}"),
+        *((gpu.device, f"{gpu.name}, {gpu.memory_bytes / _GIB:.1f} GiB") for gpu in machine.accelerators),
+        *([] if machine.accelerators else [("accelerators", "none that torch can use")]),
+        ("torch.distributed", ", ".join(machine.backends) or "no backend"),
+        ("nvml", ", ".join(machine.nvml_gpus) or f"no GPU ({machine.nvml_error or 'none found'})"),
+        ("default lanes", format_devices(default_lanes(machine))),
+    ]
+    return list_of("this machine", rows)
 
 
 def _variants(machine: MachineInfo) -> Table:
-    table = _table(f"variants on {format_devices(default_lanes(machine))}")
-    for name, reason in why_unsupported_here(machine).items():
-        _add(table, str(name), "runs" if reason is None else f"does not run: {reason}")
-    table.add_row()
-    return table
-
-
-def _add(table: Table, name: str, value: str) -> None:
-    """Names of devices and errors may hold any text, so they are no markup."""
-    table.add_row(Text(one_line(name)), Text(one_line(value)))
-
-
-def _table(title: str) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    return table
+    reasons = why_unsupported_here(machine).items()
+    rows = [(str(name), "runs" if reason is None else f"does not run: {reason}") for name, reason in reasons]
+    return list_of(f"variants on {format_devices(default_lanes(machine))}", rows)

@@ -15,7 +15,7 @@ from dpbench.elastic.elastic_record import (
     FaultKind,
     PlannedFault,
 )
-from dpbench.errors import WrongInputError
+from dpbench.errors import WrongInputError, naming
 from dpbench.jobs.probe import ask_machine
 from dpbench.text.outside import quoted
 from dpbench.text.quantities import parse_duration
@@ -44,10 +44,8 @@ def elastic_settings(
     plan: str | None,
 ) -> ElasticSettings:
     """Raise WrongInputError for the first wrong option."""
-    try:
+    with naming("workload"):
         parse_workload(workload)
-    except ValueError as error:
-        raise WrongInputError(f"workload: {error}") from None
     _whole("nproc-per-node", ranks, 1, _MOST_RANKS)
     _whole("steps", steps, 2, _MOST)
     _whole("batch", batch, ranks, _MOST)
@@ -83,12 +81,10 @@ def check_factory(settings: ElasticSettings, timeout_s: float) -> None:
             raise WrongInputError(error if name in error else f"workload: {name!r}: {error}")
 
 
-def duration_s(field: str, text: str) -> float:
-    """Raise WrongInputError with the field's name."""
-    try:
+def duration_s(option: str, text: str) -> float:
+    """Raise WrongInputError with the option's name."""
+    with naming(option):
         return parse_duration(text)
-    except ValueError as error:
-        raise WrongInputError(f"{field}: {error}") from None
 
 
 def _whole(field: str, value: int, least: int, most: int) -> None:

@@ -21,11 +21,12 @@ _PATIENCE_S = 5.0
 
 
 @contextmanager
-def stages(console: Console) -> Iterator[Callable[..., None]]:
+def stages(console: Console | None = None) -> Iterator[Callable[..., None]]:
     """Yield the callback for the stages of a command: the status on a terminal, else lines.
 
     It takes the stage, and the seconds that are left if they are known.
     """
+    console = console or Console(stderr=True)
     if not console.is_terminal:
         yield lambda stage, left_s=None: _say(console, str(_Stage(stage, left_s)))
         return
@@ -34,8 +35,9 @@ def stages(console: Console) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def waiting(console: Console, what: str) -> Iterator[None]:
+def waiting(what: str, console: Console | None = None) -> Iterator[None]:
     """Show what is waited for: a status on a terminal, else a line after five seconds."""
+    console = console or Console(stderr=True)
     if console.is_terminal:
         with console.status(what):
             yield
@@ -70,12 +72,13 @@ def _say(console: Console, line: str) -> None:
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Callable[[Progress], None]]:
+def progress_bar(console: Console | None = None) -> Iterator[Callable[[Progress], None]]:
     """Yield the callback for a sweep's progress.
 
     Failures and notes are lines of their own. Without a terminal, so is the end of each round, and there is no bar. In
     a notebook the bar is IPython's.
     """
+    console = console or Console(stderr=True)
     say = partial(_say, console)
 
     def report(progress: Progress) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dpbench.text.outside import one_line
 from dpbench.text.quantities import number
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -83,6 +84,17 @@ def plain_lines(*parts: RenderableType, width: int) -> list[str]:
     with console.capture() as captured:
         console.print(Group(*parts), crop=False)
     return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def list_of(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+    """Rows without a header, such as names and what they mean, and an empty line below. Names stay whole."""
+    table = RichTable(title=Text(title), title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    for place in range(max(map(len, rows), default=1)):
+        table.add_column(no_wrap=place == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    table.add_row()
+    return table
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ def grown(seconds: float) -> float:
 
 
 @pytest.fixture
-def dpbench(tmp_path):
-    """Call the command line in an empty folder; the call returns the finished process."""
+def dpbench_process(tmp_path):
+    """Call the command line in an empty folder and a process of its own; the call returns the finished process."""
 
     def call(*words, timeout_s=240, **environment):
         return subprocess.run(
@@ -49,3 +49,15 @@ def call(monkeypatch, capsys, tmp_path):
         return ended.value.code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def dpbench(call, monkeypatch, tmp_path):
+    """Call the command line in this process; the call returns what a finished process has."""
+
+    def done(*words, **environment):
+        for name, value in {"PYTHONPATH": ROOT, "GIT_DIR": tmp_path / "none", "COLUMNS": 80, **environment}.items():
+            monkeypatch.setenv(name, str(value))
+        return subprocess.CompletedProcess(words, *call(*words))
+
+    return done

@@ -29,8 +29,8 @@ def test_compare_prints_a_table_and_keeps_records(dpbench, tmp_path):
     assert all(row["schema"] == SCHEMA and row["outcome"] == "ok" and row["samples_s"] for row in rows)
 
 
-def test_json_is_alone_on_standard_output_and_a_page_is_beside_the_records(dpbench, tmp_path):
-    done = dpbench("compare", *QUICK, "--variants", "naive,floor", "--json")
+def test_json_is_alone_on_standard_output_and_a_page_is_beside_the_records(dpbench_process, tmp_path):
+    done = dpbench_process("compare", *QUICK, "--variants", "naive,floor", "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     rows = {row["variant"]: row for row in shown["cases"]}
@@ -211,6 +211,11 @@ def test_an_unknown_option_names_the_help_of_its_command(call):
     assert err == "dpbench: No such option: --foo. Allowed: what `dpbench compare --help` lists.\n"
 
 
+def test_an_unknown_command_names_the_nearest_one(call):
+    error = "dpbench: No such command 'comparee'. Did you mean 'compare'? Allowed: what `dpbench --help` lists.\n"
+    assert call("comparee") == (2, "", error)
+
+
 NVML_WITH_A_GPU = """
 import pynvml
 pynvml.nvmlInit = lambda: None
@@ -221,11 +226,11 @@ pynvml.nvmlDeviceGetName = lambda handle: "NVIDIA Imaginary 1"
 
 
 @pytest.mark.parametrize(("command", "codes"), [(["compare"], [3]), (["doctor", "--quick"], [0, 1])], ids=str)
-def test_a_gpu_that_torch_cannot_use_is_no_reason_to_fall_back(dpbench, tmp_path, command, codes):
+def test_a_gpu_that_torch_cannot_use_is_no_reason_to_fall_back(dpbench_process, tmp_path, command, codes):
     fake = tmp_path / "fake"
     fake.mkdir()
     (fake / "sitecustomize.py").write_text(NVML_WITH_A_GPU)
-    done = dpbench(*command, PYTHONPATH=f"{fake}:{ROOT}")
+    done = dpbench_process(*command, PYTHONPATH=f"{fake}:{ROOT}")
     assert done.returncode in codes, done.stderr
     assert "NVIDIA Imaginary 1" in done.stderr
     assert "torch" in done.stderr

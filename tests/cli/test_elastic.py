@@ -22,12 +22,12 @@ SMALL = ("--workload", "mlp/tiny", "--batch", 8, "--steps", 9, "--checkpoint-eve
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench, tmp_path):
+def test_a_killed_worker_costs_an_outage_and_no_bit(dpbench_process, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     browser.chmod(0o755)
     words = ("--plan", "kill@7:1", "--json", "--open", "--checkpoints", "saved")
-    done = dpbench("elastic", *SMALL, *words, timeout_s=290, BROWSER=f"{browser} %s")
+    done = dpbench_process("elastic", *SMALL, *words, timeout_s=290, BROWSER=f"{browser} %s")
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if " run" in line]
     assert [re.sub(r"\d+:\d\d$", "M:SS", line) for line in said] == [

@@ -22,10 +22,10 @@ def outages_of(run, plan):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(500)
-def test_a_failed_allocation_costs_no_bit_with_distributed_checkpoints(dpbench):
+def test_a_failed_allocation_costs_no_bit_with_distributed_checkpoints(dpbench_process):
     plan = "oom@3:1"
     words = ("--batch", 8, "--checkpoint-format", "dcp", "--plan", plan, "--timeout", "6m")
-    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
+    done = dpbench_process("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     elastic = json.loads(done.stdout)["runs"][1]
     assert (elastic["outcome"], elastic["same_end"], elastic["loss_difference"]) == ("ok", True, 0)
@@ -35,10 +35,10 @@ def test_a_failed_allocation_costs_no_bit_with_distributed_checkpoints(dpbench):
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(500)
-def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench):
+def test_ranks_that_leave_and_join_change_the_loss_by_rounding_only(dpbench_process):
     plan = "leave@3:0,join@5,hang@7:1"
     words = ("--batch", 9, "--dtype", "float64", "--plan", plan, "--max-restarts", 9, "--timeout", "6m")
-    done = dpbench("elastic", *SMALL, *words, timeout_s=490)
+    done = dpbench_process("elastic", *SMALL, *words, timeout_s=490)
     assert done.returncode == 0, done.stdout + done.stderr
     _, elastic = json.loads(done.stdout)["runs"]
     assert elastic["outcome"] == "ok"

@@ -71,17 +71,17 @@ def test_the_gates_history_is_read_under_any_name(dpbench, records, tmp_path):
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
 
 
-def test_a_page_without_a_browser_is_written_with_a_warning(dpbench, records, tmp_path):
-    done = dpbench("report", records, "--open", BROWSER=str(tmp_path / "none"), PATH="/none", DISPLAY="")
+def test_a_page_without_a_browser_is_written_with_a_warning(dpbench_process, records, tmp_path):
+    done = dpbench_process("report", records, "--open", BROWSER=str(tmp_path / "none"), PATH="/none", DISPLAY="")
     assert done.returncode == 0
     assert "r.html is written, but there is no browser to open it" in done.stderr
 
 
-def test_the_browser_gets_the_pages_address(dpbench, records, tmp_path):
+def test_the_browser_gets_the_pages_address(dpbench_process, records, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
     browser.chmod(0o755)
-    assert dpbench("report", records, "--open", BROWSER=f"{browser} %s").returncode == 0
+    assert dpbench_process("report", records, "--open", BROWSER=f"{browser} %s").returncode == 0
     assert (tmp_path / "opened").read_text() == f"file://{tmp_path}/r.html\n"
 
 

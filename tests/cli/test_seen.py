@@ -34,9 +34,9 @@ def below(text: str, title: str) -> dict[str, list[str]]:
     return table
 
 
-def test_figures_of_gpus_are_shown_and_json_has_each_by_device_and_phase(dpbench, tmp_path):
+def test_figures_of_gpus_are_shown_and_json_has_each_by_device_and_phase(dpbench_process, tmp_path):
     (tmp_path / "my.toml").write_text(SWEEP)
-    done = dpbench("sweep", "my.toml", "--details", PYTHONPATH=FAKE_GPUS, COLUMNS="80")
+    done = dpbench_process("sweep", "my.toml", "--details", PYTHONPATH=FAKE_GPUS, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines() if not line.startswith("  dpbench compare"))
     rows = below(done.stdout, "devices")
@@ -48,7 +48,7 @@ def test_figures_of_gpus_are_shown_and_json_has_each_by_device_and_phase(dpbench
     phases = below(done.stdout, "phases, ms") or below(done.stdout, "phases, us")
     assert {"forward", "scatter", "backward", "reduce", "optimiser"} <= set(phases)
 
-    told = json.loads(dpbench("report", "results/runs/sweep-my.jsonl", "--json").stdout)
+    told = json.loads(dpbench_process("report", "results/runs/sweep-my.jsonl", "--json").stdout)
     by_variant = {one["variant"]: one for one in told["machines"][0]["cases"] if one["step_time_s"]}
     tuned, ddp = by_variant["tuned"], by_variant["ddp"]
     busy, idle = tuned["by_device"]["cuda:0"], tuned["by_device"]["cuda:1"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dpbench.cli.command_line import app
+from dpbench.cli.command_line import app, load_command
 from tests.hostile.attack import assert_unharmed, attack
 from tests.hostile.files import gate_files, record_line
 
@@ -81,9 +81,8 @@ def test_a_space_within_an_item_is_refused(words, option, text):
 
 def texts():
     """Yield each option and argument of each command that takes a text or a number, and a value of its type."""
-    group = typer.main.get_group(app)
-    for name in group.list_commands(None):
-        for param in group.get_command(None, name).params:
+    for name in typer.main.get_group(app).commands:
+        for param in load_command(name).params:
             kind = param.type_descriptor.annotation
             if kind in (str, int, float):
                 yield name, param.opts[0], "a" if kind is str else "7"

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import dpbench  # noqa: F401  # a fixture
+from tests.cli.conftest import dpbench_process  # noqa: F401  # a fixture
 from tests.cli.repositories import git
 from tests.engine.conftest import wait_until
 from tests.hostile.attack import assert_unharmed, call, control_characters, new_folder, one_line
@@ -40,10 +40,12 @@ def prints(): return workload(lambda: sys.exit("\\x1b]0;owned\\x07"))
 """
 
 
-def test_a_forward_that_breaks_its_process(dpbench, tmp_path):  # noqa: F811
+def test_a_forward_that_breaks_its_process(dpbench_process, tmp_path):  # noqa: F811
     (tmp_path / "broken.py").write_text(FACTORIES)
     names = ",".join(f"broken:{name}" for name in ("segfaults", "exits", "prints"))
-    done = dpbench("compare", "--workloads", names, "--variants", "single", "--rounds", "1", "--budget", "2s", "--json")
+    done = dpbench_process(
+        "compare", "--workloads", names, "--variants", "single", "--rounds", "1", "--budget", "2s", "--json"
+    )
     assert done.returncode == 1, done.stderr
     reasons = {row["workload"]: row for row in json.loads(done.stdout)["cases"] if row.get("outcome") == "crashed"}
     assert len(reasons) == 3, done.stdout
@@ -58,9 +60,9 @@ def test_a_forward_that_breaks_its_process(dpbench, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     ("name", "error"), [("nowhere.to:be", "ModuleNotFoundError"), ("evil:factory", "ValueError: ]0;owned")]
 )
-def test_a_factory_that_is_missing_or_raises(dpbench, tmp_path, name, error):  # noqa: F811
+def test_a_factory_that_is_missing_or_raises(dpbench_process, tmp_path, name, error):  # noqa: F811
     (tmp_path / "evil.py").write_text("def factory():\n    raise ValueError('\x1b]0;owned\x07')\n")
-    done = dpbench("compare", "--rounds", "1", "--workloads", name)
+    done = dpbench_process("compare", "--rounds", "1", "--workloads", name)
     assert (done.returncode, done.stdout, one_line(done.stderr)) == (2, "", True), done.stderr
     assert not control_characters(done.stderr)
     assert f"workloads: '{name}'" in done.stderr

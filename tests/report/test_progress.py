@@ -45,12 +45,12 @@ def test_a_long_wait_is_a_line_and_a_short_one_is_none(monkeypatch):
     monkeypatch.setattr(progress.os, "getloadavg", lambda: (9.0, 0, 0))
     monkeypatch.setattr(progress.os, "cpu_count", lambda: 2)
     console = Console(file=StringIO(), width=20)
-    with waiting(console, "counting 3 cases"):
+    with waiting("counting 3 cases", console):
         while not console.file.getvalue():
             time.sleep(0.001)
     line = "counting 3 cases; the load average is 9.0 on 2 cores, so this takes longer\n"
     assert console.file.getvalue() == line
     monkeypatch.setattr(progress, "_PATIENCE_S", 60.0)
-    with waiting(console, "counting"):
+    with waiting("counting", console):
         pass
     assert console.file.getvalue() == line
