@@ -20,7 +20,7 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Data, short_devices
 from dpbench.judge.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.records.record import Outcome
-from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_of, devices_parts
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
 from dpbench.report.table import Bar, Column, Table, folded
@@ -105,20 +105,15 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
             yield Text(f"{place(comparison.setting)}: {reasons}")
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
-        devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
+        devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
         if len(comparisons.comparisons) > 1 and (devices or phases):
             yield Text(f"\n{place(comparison.setting)}", style="bold")
         yield from (*devices, *phases)
-        rows += _devices(comparison) if devices else []
+        rows += devices_of(comparison.rows) if devices else []
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     yield from map(_ladder_table, climbed)
     for legend in (*([devices_legend(rows)] if rows else []), *legends, *([_LADDER_LEGEND] if climbed else [])):
         yield Text(legend, style="dim")
-
-
-def _devices(comparison: Comparison) -> list[DeviceRows]:
-    summaries = [row.summary for row in comparison.rows]
-    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:
@@ -248,7 +243,7 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
 
 
 def _details(comparison: Comparison) -> Iterator[str]:
-    parts = [*devices_parts(_devices(comparison)), *_phases(comparison)]
+    parts = [*devices_parts(devices_of(comparison.rows)), *_phases(comparison)]
     if not parts:
         return
     yield from ("<details><summary>Devices and phases</summary>", "")

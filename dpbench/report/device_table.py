@@ -6,6 +6,7 @@ from typing import Protocol
 
 from rich.text import Text
 
+from dpbench.analysis.compare_variants import Row
 from dpbench.analysis.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, notes_on_missing, over_values
 from dpbench.records.baseline import Figures
@@ -31,6 +32,11 @@ class DeviceRows:
     peak_rss_bytes: OverRounds | None
 
 
+def devices_of(rows: Sequence[Row]) -> list[DeviceRows]:
+    summaries = [row.summary for row in rows]
+    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
+
+
 @dataclass(frozen=True)
 class _Figure:
     """A column: its `label` in notes, and its unit, None for that of bytes."""
@@ -49,11 +55,12 @@ class _Figure:
         if unit is None:
             values = [line.device.value(self.name) for line in lines if line.device is not None]
             unit, name = byte_unit(value for value in values if value is not None)
-        return Column(
-            f"{self.header}{name}",
-            lambda line: None if line.device is None else line.device.value(self.name),
-            lambda value: number(value / unit),
-        )
+
+        def value(line: _Line) -> float | None:
+            value = None if line.device is None else line.device.value(self.name)
+            return None if value is None else value / unit
+
+        return Column(f"{self.header}{name}", value)
 
 
 _BUSY_SMS = _Figure("busy SMs", "busy\nSMs, %", "sm_busy_percent")
@@ -69,6 +76,9 @@ _REST = (
 )
 
 
+_DEVICE = "device"
+
+
 @dataclass(frozen=True)
 class _Line:
     """`first_of` is the row on its first line, `device` the one whose figures are shown."""
@@ -80,19 +90,18 @@ class _Line:
 
 def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
     """The table and its notes; nothing if nothing was read. `first` is the header of the rows' names."""
-    rows = [row for row in rows if row.devices or row.peak_rss_bytes is not None]
-    peaks = [row.peak_rss_bytes.value for row in rows if row.peak_rss_bytes and row.peak_rss_bytes.value]
-    shown = _shown(rows)
-    if not shown and not peaks:
-        return
-    lines = [
-        _Line(None if place else row, name, device)
-        for row in rows
-        for place, (name, device) in enumerate(_ends(row, shown))
-    ]
-    keys = [Column(first, lambda line: folded(line.first_of.name) if line.first_of else "")]
-    keys += [Column("device", lambda line: line.name)] if shown else []
-    columns = [figure.column(lines) for figure in shown]
+    if columns := devices_columns(rows, first):
+        yield Table("devices", columns, devices_lines(rows), keys=1 + (columns[1].header == _DEVICE))
+        notes = list(_notes(_read(rows)))
+        yield from map(Text, [*notes, ""] if notes else [])
+
+
+def devices_columns(rows: Sequence[DeviceRows], first: str = "variant") -> list[Column]:
+    """The columns of `devices_lines`; none if nothing was read."""
+    lines = devices_lines(rows)
+    columns = [figure.column(lines) for figure in _shown(rows)]
+    keys = [Column(_DEVICE, lambda line: line.name)] if columns else []
+    peaks = [peak.value for row in rows if (peak := row.peak_rss_bytes) and peak.value]
     if peaks:
         unit, name = byte_unit(peaks)
 
@@ -101,9 +110,21 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
             return "" if line.first_of is None else number(peak.value / unit) if peak and peak.value else None
 
         columns.append(Column(f"host memory,\n{name}", host))
-    yield Table("devices", [*keys, *columns], lines, keys=len(keys))
-    notes = list(_notes(rows))
-    yield from map(Text, [*notes, ""] if notes else [])
+    names = Column(first, lambda line: folded(line.first_of.name) if line.first_of else "")
+    return [names, *keys, *columns] if columns else []
+
+
+def devices_lines(rows: Sequence[DeviceRows]) -> list[_Line]:
+    shown = _shown(rows)
+    return [
+        _Line(None if place else row, name, device)
+        for row in _read(rows)
+        for place, (name, device) in enumerate(_ends(row, shown))
+    ]
+
+
+def _read(rows: Sequence[DeviceRows]) -> list[DeviceRows]:
+    return [row for row in rows if row.devices or row.peak_rss_bytes is not None]
 
 
 def devices_legend(rows: Sequence[DeviceRows]) -> str:

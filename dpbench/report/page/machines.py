@@ -94,8 +94,7 @@ class MachineResults:
     ) -> Panel | None:
         """A panel with rows for each shown setting that has any; None without any.
 
-        `text` may be made of all rows, and `rows` of a setting's comparison. The chart is that of the panel's name if
-        it is not given. `values` are those of `drawn`.
+        `text` may be made of all rows, and `rows` of a setting's comparison. `values` are those of `drawn`.
         """
         if callable(rows):
             rows = {comparison.setting.setting: list(rows(comparison)) for comparison in self.shown}
@@ -104,7 +103,7 @@ class MachineResults:
             return None
         text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
         usual = {"colour": self.colour(), "height": row_step(self.variants)}
-        spec = drawn(chart or name, columns, **usual | values)
+        spec = drawn(chart, columns, **usual | values) if chart else None
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 

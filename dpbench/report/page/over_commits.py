@@ -18,7 +18,7 @@ from dpbench.gate.history import HistoryLine
 from dpbench.judge.decision import Verdict
 from dpbench.judge.estimate import Estimate
 from dpbench.records.record import Environment, Record, differences
-from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
+from dpbench.report.page.drawing import MUTED, axis_of, coloured, drawn, series, variant_colours
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MachineResults, machine_names
 from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
@@ -41,6 +41,7 @@ def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, 
         "shown": ratio.text(),
         "ms": number(step_s / MS),
         "rounds": rounds,
+        "ideal": 1.0,
         "is_slower": False,
         **cells,
     }
@@ -65,8 +66,16 @@ def panel_over_time(
         text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
     columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
     columns = {**columns, **more}
-    axis, colour = f"{what}s, in the order of time", coloured("series", colours)
-    spec = drawn("history", columns, axis=axis, places=newest, colour=colour)
+    x = {
+        "field": "place",
+        "type": "ordinal",
+        "sort": None,
+        "title": f"{what}s, in the order of time",
+        "scale": {"domain": newest},
+        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
+    }
+    value = axis_of("ratio", "time over the first", zero=False, nice=True)
+    spec = drawn("lines", columns, x=x, value=value, colour=coloured("series", colours))
     return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
 
 

@@ -1,14 +1,18 @@
-"""Tables without a chart: how cases ended, the environment, words, and all cases for a spreadsheet."""
+"""Tables without a chart: devices, links, how cases ended, the environment, words, and all cases for a spreadsheet."""
 
 from collections.abc import Sequence
 
 from dpbench.analysis.answer import ideal_in_words, place
 from dpbench.analysis.compare_variants import Row
+from dpbench.analysis.counted import copies_by_link
 from dpbench.cases.names import FAMILIES, Family, short_devices
 from dpbench.records.record import Outcome
+from dpbench.report.device_table import devices_columns, devices_legend, devices_lines, devices_of
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
+from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable, cells_of, headers_of
+from dpbench.report.table import Column
 from dpbench.text.outside import shortened
+from dpbench.text.quantities import byte_unit, number
 
 _MOST_REASONS = 200
 
@@ -50,6 +54,45 @@ def shown_value(value: object) -> str:
         counted = dict.fromkeys(parts)
         return ", ".join(f"{parts.count(part)} x {part}" if parts.count(part) > 1 else part for part in counted)
     return "" if value is None else str(value)
+
+
+def devices(machine: MachineResults) -> Panel | None:
+    """The table of devices of each setting."""
+    rows = {comparison.setting.setting: devices_of(comparison.rows) for comparison in machine.shown}
+    every = [row for own in rows.values() for row in own]
+    columns = devices_columns(every)
+    return machine.panel(
+        *("devices", "Devices", devices_legend(every)),
+        columns=headers_of(columns),
+        rows={key: [cells_of(columns, line) for line in devices_lines(own) if columns] for key, own in rows.items()},
+    )
+
+
+def _size(size_bytes: float) -> str:
+    unit, name = byte_unit([size_bytes])
+    return f"{number(size_bytes / unit)} {name}"
+
+
+_LINK_COLUMNS = (
+    Column("from", lambda link: link[0].partition("->")[0], key="source"),
+    Column("to", lambda link: link[0].partition("->")[2], key="target"),
+    Column("bytes", lambda link: link[1], _size, key="shown"),
+    Column("copies", lambda link: link[2], key="copies"),
+)
+
+
+def links(machine: MachineResults) -> Panel | None:
+    """Bytes and copies from each device to each other, of each counted case."""
+    rows: dict[str, list[DataRow]] = {}
+    for record in machine.counts:
+        copies, sizes = copies_by_link(record.counts) if record.counts else (None, None)
+        counted = [(link, size, (copies or {}).get(link)) for link, size in sorted((sizes or {}).items())]
+        cells: list[DataRow] = [cells_of(_LINK_COLUMNS, link) for link in counted]
+        if between := [row for row in cells if row["source"] != row["target"]]:
+            rows[f"{record.case.variant}: {place(record.case)}, {record.case.mode}, {record.case.dtype}"] = between
+    text = "What goes from each device to each other in one step. Counted exactly on simulated devices, not measured."
+    columns = headers_of(_LINK_COLUMNS)
+    return Panel("link-matrix", "Bytes by link", text, columns, rows, choice="counted") if rows else None
 
 
 _TERMS = {

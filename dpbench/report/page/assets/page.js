@@ -66,7 +66,7 @@
     const copy = structuredClone(spec);
     for (const layer of copy.layer) {
       const colour = layer.encoding.color;
-      if (!colour?.scale?.domain || !rows.some((row) => colour.field in row)) continue; // a field that the chart derives
+      if (!colour?.scale?.domain ) continue;
       const used = new Set(rows.map((row) => row[colour.field]));
       const pairs = colour.scale.domain.map((name, i) => [name, colour.scale.range[i]]).filter(([name]) => used.has(name));
       colour.scale = { domain: pairs.map(([name]) => name), range: pairs.map(([, value]) => value) };
@@ -87,27 +87,15 @@
     return config;
   };
 
-  // The width in which the texts of a chart's cells do not overlap; 0 if it has no cells with texts.
-  const leastWidth = (spec, rows, labelLimit) => {
-    if (spec.layer[0].mark.type !== "rect") return 0;
-    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text").encoding;
-    const longest = (channel) => Math.max(...rows.map((row) => String(row[channel.field] ?? "").length));
-    const columns = new Set(rows.map((row) => row[x.field])).size;
-    return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));
-  };
-
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const config = fittingConfig(place.clientWidth, whole);
-    const least = leastWidth(whole, rows, config.axis.labelLimit);
-    const inner = make("div");
-    inner.style.minWidth = `${least}px`;
-    place.replaceChildren(inner);
+    place.replaceChildren();
     const compiled = vegaLite.compile(whole, { config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
       renderer: "svg",
-      container: inner,
+      container: place,
       tooltip: showTip,
       logLevel: vega.Error,
     });
