@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dpbench.analysis.answer import headline, winners_in_words
-from dpbench.cases.variants import VariantId
 from dpbench.records.record import Environment
 from dpbench.report.page.charts import time_charts as times
 from dpbench.report.page.charts.device_charts import phases, rounds_along
@@ -33,14 +32,9 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 )
 
 
-def page_of(
-    page_inputs: PageInputs, reference: VariantId | None = None, compared: list[MachineResults] | None = None
-) -> Page:
-    """Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times.
-
-    `compared` are the records by machine, if the caller has compared them already.
-    """
-    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
+def page_of(page_inputs: PageInputs, compared: Sequence[MachineResults] | None = None) -> Page:
+    """`compared` are the records by machine, if the caller has compared them already."""
+    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
     table = raw_table(every)

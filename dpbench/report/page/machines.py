@@ -123,8 +123,9 @@ def by_machine(
     skipped: Iterable[Skip] = (),
     counts: Sequence[CountRecord] = (),
     reference: VariantId | None = None,
+    compared: Comparisons | None = None,
 ) -> list[MachineResults]:
-    """In order of appearance.
+    """In order of appearance. `compared` is of all records; if they are of one machine, they are not compared again.
 
     A record without an environment, because it failed early, goes to the machine of its run. Skipped cases and counts
     go to the first machine.
@@ -136,7 +137,8 @@ def by_machine(
         groups.setdefault(record.environment or of_run.get(record.run), []).append(record)
     machines = []
     for name, (environment, own) in zip(machine_names(list(groups)), groups.items(), strict=True):
-        compared = compare(own, skipped, reference=reference, allow_different=True)
+        if compared is None or len(groups) > 1:
+            compared = compare(own, skipped, reference=reference, allow_different=True)
         machines.append(MachineResults(name, environment, own, compared, counts))
         skipped, counts = [], ()
     return machines

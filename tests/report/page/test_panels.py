@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from dpbench.analysis.compare_variants import compare
 from dpbench.judge.estimate import Estimate
 from dpbench.report.page.charts.device_charts import phases, rounds_along
 from dpbench.report.page.charts.time_charts import ratio_fields, ratios, throughput
@@ -196,3 +197,10 @@ def test_step_times_that_differ_widely_are_on_a_logarithmic_axis():
     for made, kind in ((records, None), ([slow, *records[1:]], "log")):
         (machine,) = by_machine(made)
         assert rounds_along(machine).spec["layer"][0]["encoding"]["y"]["scale"].get("type") == kind
+
+
+def test_records_of_one_machine_are_not_compared_again():
+    compared = compare(lane_records())
+    (machine,) = by_machine(lane_records(), compared=compared)
+    assert machine.compared is compared
+    assert all(one.compared is not compared for one in by_machine([*lane_records(), *gpu_records()], compared=compared))
