@@ -76,7 +76,7 @@ def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
     return {"step": max(least, _TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
 
 
-INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
+MUTED, GOOD, BAD = (f"var(--{name})" for name in ("muted", "good", "bad"))
 _SERIES = 10
 _PLACES: Mapping[str, int] = {
     VariantName.TUNED: 0,

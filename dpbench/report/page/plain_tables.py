@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from dpbench.analysis.answer import ideal_in_words, place
-from dpbench.analysis.compare_variants import Row
 from dpbench.analysis.counted import copies_by_link
-from dpbench.cases.names import FAMILIES, Family, short_devices
+from dpbench.cases.names import FAMILIES, Family
 from dpbench.records.record import Outcome
+from dpbench.report.case_columns import CASE_COLUMNS
 from dpbench.report.device_table import devices_columns, devices_legend, devices_lines, devices_of
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable, cells_of, headers_of
-from dpbench.report.table import Column
+from dpbench.report.page.parts import ALL, DataRow, Panel, RawTable, cells_of, headers_of
+from dpbench.report.table import Column, titled
 from dpbench.text.outside import shortened
 from dpbench.text.quantities import byte_unit, number
 
@@ -135,51 +135,18 @@ def words(machine: MachineResults) -> Panel | None:
 
 
 MOST_ROWS = 10_000
-_DIGITS = 5
-_COLUMNS = {
-    **{name: name for name in ("machine", "workload", "variant", "devices", "batch", "mode", "dtype", "outcome")},
-    "time_ms": "ms a step",
-    "low_ms": "low, 95 %",
-    "high_ms": "high, 95 %",
-    "ratio": "ratio to reference",
-    "percent": "% of ideal",
-    "items_per_s": "items/s",
-    "rounds": "rounds",
-    "host_mib": "host MiB",
-}
+_RAW = (
+    *("workload", "variant", "devices", "batch", "mode", "dtype", "outcome"),
+    *("ms a step", "low, 95 %", "high, 95 %", "ratio to reference", "% of ideal", "items/s", "rounds", "host MiB"),
+)
+_RAW_COLUMNS = sorted(titled(CASE_COLUMNS), key=lambda column: _RAW.index(column.header))
 
 
 def raw_table(machines: Sequence[MachineResults]) -> RawTable:
     """The first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
     every = [(machine.name, row) for machine in machines for row in machine.compared.cases]
-    rows = [_cells(name, row) for name, row in every[:MOST_ROWS]]
-    fields = [field for field in _COLUMNS if field != "machine" or len(machines) > 1]
-    fields.sort(key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
-    columns = {field: _COLUMNS[field] for field in fields}
+    rows = [{"machine": name, **cells_of(_RAW_COLUMNS, row)} for name, row in every[:MOST_ROWS]]
+    headers = ({"machine": "machine"} if len(machines) > 1 else {}) | headers_of(_RAW_COLUMNS)
+    fields = sorted(headers, key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
+    columns = {field: headers[field] for field in fields}
     return RawTable(columns, [[row[field] for field in fields] for row in rows], len(every) - len(rows))
-
-
-def _cells(machine: str, row: Row) -> dict[str, Cell]:
-    summary, case, time = row.summary, row.summary.case, row.summary.step_time_s
-    return {
-        "machine": machine,
-        "workload": case.workload,
-        "variant": str(case.variant),
-        "devices": short_devices(case.devices),
-        "batch": case.batch,
-        "mode": str(case.mode),
-        "dtype": str(case.dtype),
-        "outcome": "ok, few samples" if summary.thin_rounds else summary.ended,
-        "time_ms": _rounded(time and time.value, 1e3),
-        "low_ms": _rounded(time and time.low, 1e3),
-        "high_ms": _rounded(time and time.high, 1e3),
-        "ratio": _rounded(row.ratio and row.ratio.value),
-        "percent": _rounded(row.percent),
-        "items_per_s": _rounded(summary.items_per_s),
-        "rounds": summary.rounds_ok,
-        "host_mib": _rounded(summary.peak_rss_bytes and summary.peak_rss_bytes.value, 2**-20),
-    }
-
-
-def _rounded(value: float | None, factor: float = 1.0) -> float | None:
-    return None if value is None else float(f"{value * factor:.{_DIGITS}g}")

@@ -27,7 +27,7 @@ from dpbench.report.page.drawing import (
     rows_of,
     series,
 )
-from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
+from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
 from dpbench.report.page.machines import MachineResults, apart
 from dpbench.report.page.parts import Columns, DataRow, Panel
 from dpbench.text.quantities import number
@@ -238,7 +238,6 @@ def _point(summary: Summary, ideal_items_per_s: float | None) -> Iterator[DataRo
     }
 
 
-_LEAST_SHARE = 0.05
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."
 SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the whole batch."
 _PROJECTED, _MEASURED = "projected", "measured"
@@ -288,17 +287,13 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> Iter
 
 
 def _projected(variant: ProjectedVariant) -> DataRow:
-    time, speed_up = variant.step_time_s, variant.speed_up
-    bound = ", ".join([_bound(cause) for cause in variant.bound_by if cause.share >= _LEAST_SHARE][:3])
-    estimate = None if time is None else time.estimate
-    speed = "-" if speed_up is None else number(speed_up.mid)
-    more = {"speed_up": speed, "bound": bound or "-", "reason": variant.reason or ""}
-    return {**_row(variant.variant, _PROJECTED, estimate), **more}
-
-
-def _bound(cause: ProjectedShare) -> str:
-    """Older projections have several parts with shares."""
-    return cause.part if cause.share == 1 else f"{cause.part} {cause.share:.0%}"
+    time = variant.step_time_s
+    return {
+        **_row(variant.variant, _PROJECTED, None if time is None else time.estimate),
+        "speed_up": "-" if variant.speed_up is None else number(variant.speed_up.mid),
+        "bound": ", ".join(bound.part for bound in variant.bound_by) or "-",
+        "reason": variant.reason or "",
+    }
 
 
 def _row(variant: str, kind: str, time: Estimate | None) -> DataRow:
