@@ -118,23 +118,22 @@
     );
     figure.querySelector(".table").replaceChildren(table);
     if (panel.spec) await drawChart(figure.querySelector(".chart"), panel.spec, set.rows);
-    figure.querySelectorAll(".table, .chart").forEach(letScroll);
+    letScroll(figure.querySelector(".table"));
   };
 
-  // What is wider than the page scrolls sideways, also by keyboard. A region needs a name; a chart is an image and has one.
-  const letScroll = (place) => {
-    const isWider = place.scrollWidth > place.clientWidth;
-    const title = place.closest("figure").querySelector("h3, summary").textContent;
-    const region = place.matches(".table") ? { role: "region", "aria-label": title } : {};
-    for (const [key, value] of Object.entries({ tabindex: "0", ...region })) {
-      if (isWider) place.setAttribute(key, value);
-      else place.removeAttribute(key);
+  // A table that is wider than the page scrolls sideways, also by keyboard. A region needs a name.
+  const letScroll = (table) => {
+    const isWider = table.scrollWidth > table.clientWidth;
+    const title = table.closest("figure").querySelector("h3, summary").textContent;
+    for (const [key, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": title })) {
+      if (isWider) table.setAttribute(key, value);
+      else table.removeAttribute(key);
     }
   };
   const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => letScroll(target)));
 
   const figures = [...document.querySelectorAll("figure[data-panel]")];
-  for (const figure of figures) figure.querySelectorAll(".table, .chart").forEach((place) => sizes.observe(place));
+  for (const figure of figures) sizes.observe(figure.querySelector(".table"));
   for (const select of document.querySelectorAll("select[data-choice]")) {
     const panel = data.panels[select.closest("figure").dataset.panel];
     panel.sets.forEach((set) => select.append(make("option", set.label, { value: set.key })));
