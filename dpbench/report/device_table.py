@@ -50,7 +50,6 @@ def _figure(name: str, header: str, unit: float | None = None) -> Column:
     return Column(header, lambda line: line.device and line.device.value(name), key=name, unit=unit)
 
 
-_DEVICE = "device"
 _SMS, _KERNEL, _MEMORY = "busy SMs", "time with a kernel", "memory"
 _FIGURES = {
     _SMS: _figure("sm_busy_percent", "busy\nSMs, %"),
@@ -69,8 +68,8 @@ _FIGURES = {
 def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
     """The table and its notes; nothing if nothing was read. `first` is the header of the rows' names."""
     if columns := devices_columns(rows, first):
-        yield Table("devices", columns, devices_lines(rows), keys=1 + (columns[1].header == _DEVICE))
-        notes = list(_notes(_read(rows)))
+        yield Table("devices", columns, devices_lines(rows), keys=2 if _shown(rows) else 1)
+        notes = list(_notes(rows))
         yield from map(Text, [*notes, ""] if notes else [])
 
 
@@ -82,7 +81,7 @@ def devices_columns(rows: Sequence[DeviceRows], first: str = "variant") -> list[
         if column is _FIGURES[_MEMORY]:
             unit, name = byte_unit(filter(None, map(column.value, lines)))
             columns[place] = replace(column, header=f"{column.header}{name}", unit=unit)
-    keys = [Column(_DEVICE, lambda line: line.name)] if columns else []
+    keys = [Column("device", lambda line: line.name)] if columns else []
     peaks = [peak.value for row in rows if (peak := row.peak_rss_bytes) and peak.value]
     if peaks:
         unit, name = byte_unit(peaks)
@@ -100,13 +99,10 @@ def devices_lines(rows: Sequence[DeviceRows]) -> list[_Line]:
     shown = list(_shown(rows).values())
     return [
         _Line(None if place else row, name, device)
-        for row in _read(rows)
+        for row in rows
+        if row.devices or row.peak_rss_bytes is not None
         for place, (name, device) in enumerate(_ends(row, shown))
     ]
-
-
-def _read(rows: Sequence[DeviceRows]) -> list[DeviceRows]:
-    return [row for row in rows if row.devices or row.peak_rss_bytes is not None]
 
 
 def devices_legend(rows: Sequence[DeviceRows]) -> str:
