@@ -10,30 +10,29 @@ from dpbench.report.case_columns import CASE_COLUMNS
 from dpbench.report.device_table import devices_columns, devices_legend, devices_lines, devices_of
 from dpbench.report.page.machines import MachineResults
 from dpbench.report.page.parts import ALL, DataRow, Panel, RawTable, cells_of, headers_of
-from dpbench.report.table import Column, titled
+from dpbench.report.table import Column, of, titled
 from dpbench.text.outside import shortened
 from dpbench.text.quantities import byte_unit, number
 
 _MOST_REASONS = 200
 
 
+_OUTCOME_COLUMNS = (
+    Column("variant", of("case.variant")),
+    Column("setting", lambda summary: place(summary.case)),
+    Column("outcome", lambda summary: "some rounds failed" if summary.outcome is Outcome.OK else summary.ended),
+    Column("reason", of("reason"), shortened),
+)
+
+
 def outcomes(machine: MachineResults) -> Panel | None:
     """The cases that failed or were skipped, or failed in some rounds; None without any."""
-    rows: list[DataRow] = [
-        {
-            "variant": str(summary.case.variant),
-            "setting": place(summary.case),
-            "outcome": "some rounds failed" if summary.outcome is Outcome.OK else summary.ended,
-            "reason": shortened(summary.reason),
-        }
-        for summary in machine.summaries
-        if summary.reason is not None
-    ]
+    rows = [cells_of(_OUTCOME_COLUMNS, summary) for summary in machine.summaries if summary.reason is not None]
     if not rows:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
     text = f"Cases without times, and cases in which some rounds failed.{more}"
-    return Panel("outcomes", "Failed and skipped", text, {name: name for name in rows[0]}, {ALL: rows[:_MOST_REASONS]})
+    return Panel("outcomes", "Failed and skipped", text, headers_of(_OUTCOME_COLUMNS), {ALL: rows[:_MOST_REASONS]})
 
 
 def environment(machine: MachineResults) -> Panel | None:
