@@ -19,7 +19,6 @@ from dpbench.report.page.drawing import (
     LOG,
     MUTED,
     STEP_PX,
-    Spec,
     axis_of,
     coloured,
     drawn,
@@ -29,7 +28,7 @@ from dpbench.report.page.drawing import (
 )
 from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
 from dpbench.report.page.machines import MachineResults, apart
-from dpbench.report.page.parts import Columns, DataRow, Panel
+from dpbench.report.page.parts import DataRow, Panel
 from dpbench.text.quantities import number
 
 _MS = 1e-3
@@ -52,29 +51,23 @@ def ratios(machine: MachineResults) -> Panel | None:
         return _ratios([(row.summary, row.ratio) for row in comparison.rows if row.ratio is not None])
 
     title = f"Time compared with {over}"
-    return _forest(machine, "ratios", title, text, over, columns=columns, rows=rows, colour=machine.colour())
+    look = _ratio_look(over, machine)
+    return machine.panel("ratios", title, _with_cuts(text), columns=columns, rows=rows, chart="intervals", **look)
 
 
-def _forest(
-    machine: MachineResults,
-    name: str,
-    title: str,
-    text: str,
-    over: str,
-    *,
-    columns: Columns,
-    rows: Callable[[Comparison], list[DataRow]],
-    colour: Spec,
-) -> Panel | None:
-    """Ratios in rows. The text has a sentence on those beyond the chart, if there are any."""
+def _with_cuts(text: str) -> Callable[[Sequence[DataRow]], str]:
+    """The text, with a sentence on ratios beyond the chart if there are any."""
 
-    def whole_text(rows: Sequence[DataRow]) -> str:
+    def of_rows(rows: Sequence[DataRow]) -> str:
         is_cut = any(str(row["label"]).endswith(_CUT) for row in rows)
         return f"{text} A dot with ▸ is beyond the chart." if is_cut else text
 
-    value, height = axis_of("ratio", f"time over {over}", **LOG), row_step(machine.variants, least=STEP_PX + 8)
-    look = {"mark": 1.0, "value": value, "colour": colour, "height": height}
-    return machine.panel(name, title, whole_text, columns=columns, rows=rows, chart="intervals", **look)
+    return of_rows
+
+
+def _ratio_look(over: str, machine: MachineResults) -> dict[str, object]:
+    height = row_step(machine.variants, least=STEP_PX + 8)
+    return {"mark": 1.0, "value": axis_of("ratio", f"time over {over}", **LOG), "height": height}
 
 
 def _ratios(pairs: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
@@ -119,9 +112,9 @@ def ablation(machine: MachineResults) -> Panel | None:
         "Each row is tuned with one technique changed. Right of 1 the change costs time, so tuned's own choice is "
         "worth that much. A line that reaches 1 decides nothing."
     )
-    title, colour = "What each technique is worth", coloured("verdict", list(_VERDICTS.values()))
-    over = "that of tuned"
-    return _forest(machine, "ablation", title, text, over, columns=columns, rows=_changes, colour=colour)
+    title, look = "What each technique is worth", _ratio_look("that of tuned", machine)
+    look["colour"] = coloured("verdict", list(_VERDICTS.values()))
+    return machine.panel("ablation", title, _with_cuts(text), columns=columns, rows=_changes, chart="intervals", **look)
 
 
 def _changes(comparison: Comparison) -> list[DataRow]:
