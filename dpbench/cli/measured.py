@@ -47,6 +47,7 @@ def measure_spec(
     With `with_counts`, details and JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
+    from dpbench.report.page.machines import by_machine
 
     check_output_folder("results", output.results)
     if output.csv is not None:
@@ -76,7 +77,8 @@ def measure_spec(
     show_comparisons(compared, output, counted, swept.other_load)
     page = PageInputs(swept.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
-    finish_page_beside(page, lambda: path, output, spec.reference)
+    machines = by_machine(swept.records, planned.skipped, counted, spec.reference, compared)
+    finish_page_beside(page, lambda: path, output, machines)
     if output.csv is not None:
         write_rows(rows_of(swept.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
     if swept.is_interrupted:

@@ -1,16 +1,16 @@
 """The page's modules are imported when a page is made: they are a quarter of a command's imports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.cases.variants import VariantId
 from dpbench.cli.options import Form, PageOutput
 from dpbench.cli.terminal import complain, show_lines, warn
 from dpbench.records.store import StoreError
 
 if TYPE_CHECKING:
     from dpbench.report.page.inputs import PageInputs
+    from dpbench.report.page.machines import MachineResults
 
 
 def tell_page(path: Path, output: PageOutput) -> None:
@@ -29,7 +29,7 @@ def finish_page_beside(
     page_inputs: "PageInputs",
     make_path: Callable[[], Path],
     output: PageOutput,
-    reference: VariantId | None = None,
+    machines: "Sequence[MachineResults] | None" = None,
 ) -> None:
     """Only warn if the page cannot be written: the results are safe.
 
@@ -42,7 +42,7 @@ def finish_page_beside(
         path = make_path()
         if path.is_symlink():
             raise PagePathError(f"{path}: cannot be written: a symbolic link; allowed: a regular file")
-        write_page(page_of(page_inputs, reference), path)
+        write_page(page_of(page_inputs, machines), path)
         tell_page(path, output)
     except (PagePathError, StoreError) as error:
         warn([str(error)])

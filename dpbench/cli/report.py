@@ -62,7 +62,7 @@ def report(
         inputs = replace(inputs, commit_dates=_commit_dates(inputs.records), with_days=history)
     machines = by_machine(inputs.records, inputs.skipped, inputs.counts, chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
-    page = page_of(inputs, compared=machines)
+    page = page_of(inputs, machines)
     write_page(page, output)
     if shown.form is not Form.TEXT or inputs.records:
         show_named_comparisons(named, shown.form, details=shown.details)

@@ -2,6 +2,7 @@
 
 table.py             columns over rows; goes on below itself in a narrow terminal; bars
 markdown.py          the same table in markdown; escaped texts and lists
+case_columns.py      the columns of a case, for all forms
 comparison.py        `compare`, `sweep` and the ladder: tables, markdown for an issue, JSON
 phase_table.py       a step's phases, variants side by side
 device_table.py      how busy each device was; why figures are missing

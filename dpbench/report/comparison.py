@@ -14,16 +14,17 @@ from rich.text import Text
 
 from dpbench.analysis.answer import PERCENT_OF, circumstances, headline, place
 from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
-from dpbench.analysis.ladder import Ladder, Rung, ladders
+from dpbench.analysis.ladder import Ladder, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
 from dpbench.cases.names import Data, short_devices
 from dpbench.judge.least_samples import LEAST_SAMPLES, least_seconds
 from dpbench.records.record import Outcome
-from dpbench.report.device_table import DeviceRows, devices_legend, devices_parts
+from dpbench.report.case_columns import CASE_COLUMNS, ITEMS, PERCENT
+from dpbench.report.device_table import DeviceRows, devices_legend, devices_of, devices_parts
 from dpbench.report.markdown import MAX_CHARACTERS, escaped, items, markdown_table
 from dpbench.report.phase_table import PHASES_LEGEND, phases_parts
-from dpbench.report.table import Bar, Column, Table, folded
+from dpbench.report.table import Bar, Column, Table, folded, json_of, of, titled
 from dpbench.text.outside import by_reason, one_line
 from dpbench.text.quantities import number, time_unit
 
@@ -105,20 +106,15 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
             yield Text(f"{place(comparison.setting)}: {reasons}")
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
-        devices, phases = list(devices_parts(_devices(comparison))), list(_phases(comparison))
+        devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
         if len(comparisons.comparisons) > 1 and (devices or phases):
             yield Text(f"\n{place(comparison.setting)}", style="bold")
         yield from (*devices, *phases)
-        rows += _devices(comparison) if devices else []
+        rows += devices_of(comparison.rows) if devices else []
         legends |= dict.fromkeys([PHASES_LEGEND] if phases else [])
     yield from map(_ladder_table, climbed)
     for legend in (*([devices_legend(rows)] if rows else []), *legends, *([_LADDER_LEGEND] if climbed else [])):
         yield Text(legend, style="dim")
-
-
-def _devices(comparison: Comparison) -> list[DeviceRows]:
-    summaries = [row.summary for row in comparison.rows]
-    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:
@@ -142,8 +138,8 @@ def _times_table(comparison: Comparison) -> Table:
             "ratio" if comparison.reference is None else f"ratio to {comparison.reference}",
             lambda row: row.ratio and row.ratio.text(),
         ),
-        Column(f"% {PERCENT_OF[comparison.is_shared][0]}", lambda row: row.percent),
-        Column("items/s", lambda row: row.summary.items_per_s),
+        replace(PERCENT, header=f"% {PERCENT_OF[comparison.is_shared][0]}"),
+        ITEMS,
     ]
     if comparison.setting.data is not Data.RANDOM:
         columns.append(
@@ -163,24 +159,31 @@ def _ladder_table(ladder: Ladder) -> Table:
     skews = (skew for rung in ladder.rungs for skew in (rung.rank_skew_s, rung.machine_skew_s) if skew)
     unit_s, unit = time_unit(skews)
     several = any(rung.summary.case.machines > 1 for rung in ladder.rungs)
-
-    def in_unit(skew_s: float) -> str:
-        return number(skew_s / unit_s)
-
     columns = [
-        Column("variant", lambda rung: folded(rung.summary.case.variant)),
-        Column("lanes", lambda rung: short_devices(rung.summary.case.lanes_of_a_machine)),
-        Column("machines", lambda rung: rung.summary.case.machines if several else None),
-        Column("devices", lambda rung: rung.devices),
-        Column("items/s", lambda rung: rung.summary.items_per_s or rung.summary.ended),
-        Column("scaling\neff., %", lambda rung: rung.efficiency_percent),
-        Column("% of\nlimit", lambda rung: rung.percent_of_limit),
-        Column(f"skew, {unit}\nranks", lambda rung: rung.rank_skew_s, in_unit),
-        Column(f"skew, {unit}\nmachines", lambda rung: rung.machine_skew_s, in_unit),
+        replace(column, header=column.header.format(unit), unit=unit_s if "{" in column.header else None)
+        for column in titled(_RUNG_COLUMNS)
+        if several or column.header != "machines"
     ]
     case = ladder.one_device
     title = f"ladder: {case.workload}, batch {case.batch}, {circumstances(case)}"
     return Table(title, columns, ladder.rungs, keys=2).without_empty_columns()
+
+
+_RUNG_COLUMNS = (
+    Column("", of("summary.case.id"), key="id"),
+    Column("variant", of("summary.case.variant"), folded, key="variant"),
+    Column("lanes", lambda rung: short_devices(rung.summary.case.lanes_of_a_machine)),
+    Column("", of("summary.outcome"), key="outcome"),
+    Column("machines", of("summary.case.machines"), key="machines"),
+    Column("", lambda rung: len(rung.summary.case.devices), key="lanes"),
+    Column("devices", of("devices"), key="devices"),
+    Column("", of("summary.items_per_s"), key="items_per_s"),
+    Column("items/s", lambda rung: rung.summary.items_per_s or rung.summary.ended),
+    Column("scaling\neff., %", of("efficiency_percent"), key="scaling_efficiency_percent"),
+    Column("% of\nlimit", of("percent_of_limit"), key="percent_of_limit"),
+    Column("skew, {}\nranks", of("rank_skew_s"), key="rank_skew_s"),
+    Column("skew, {}\nmachines", of("machine_skew_s"), key="machine_skew_s"),
+)
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -248,7 +251,7 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
 
 
 def _details(comparison: Comparison) -> Iterator[str]:
-    parts = [*devices_parts(_devices(comparison)), *_phases(comparison)]
+    parts = [*devices_parts(devices_of(comparison.rows)), *_phases(comparison)]
     if not parts:
         return
     yield from ("<details><summary>Devices and phases</summary>", "")
@@ -261,7 +264,6 @@ def _details(comparison: Comparison) -> Iterator[str]:
 
 
 SCHEMA = 1
-_AXES = {"variant", "workload", "batch", "devices", "mode", "dtype", "steps_per_sample"}
 _LADDER_AXES = {"workload", "batch", "mode", "dtype", "data", "threads", "steps_per_sample"}
 
 
@@ -275,12 +277,12 @@ def comparisons_json(comparisons: Comparisons) -> dict[str, Any]:
         "schema": SCHEMA,
         "environment": to_jsonable_python(comparisons.environment),
         **({"differences": differences} if differences else {}),
-        "cases": [case_json(row) for row in comparisons.cases],
+        "cases": [json_of(CASE_COLUMNS, row) for row in comparisons.cases],
         "ladders": [
             {
                 **ladder.one_device.model_dump(mode="json", include=_LADDER_AXES),
                 "one_device": ladder.one_device.id,
-                "rungs": [_rung_json(rung) for rung in ladder.rungs],
+                "rungs": [json_of(_RUNG_COLUMNS, rung) for rung in ladder.rungs],
             }
             for ladder in ladders(comparisons)
         ],
@@ -288,54 +290,4 @@ def comparisons_json(comparisons: Comparisons) -> dict[str, Any]:
             {"setting": said.setting.setting, "answer": said.answer, "sentences": list(said.sentences[1:])}
             for said in map(headline, comparisons.comparisons)
         ],
-    }
-
-
-def case_json(row: Row) -> dict[str, Any]:
-    """Figures by phase, rank and device are None if there are none."""
-    summary, case, phases, step = row.summary, row.summary.case, row.summary.phases, row.summary.step_time_s
-    samples = sum(map(len, summary.step_times_s))
-    beside = {
-        "phases_s": phases.phases_s,
-        "slowest_rank_phases_s": phases.slowest_phases_s,
-        "skew_s": phases.skew_s,
-        "rank_lag_s": phases.rank_lag_s,
-        "machine_skew_s": phases.machine_skew_s,
-        "peak_rss_bytes": summary.peak_rss_bytes,
-        "by_device": {
-            # `uuids` has one UUID, unless rounds were measured on several GPUs.
-            device.device: {"uuids": device.uuids, **device.figures, "throttled_s": device.throttled_s}
-            for device in summary.devices
-        },
-        "loss": summary.loss,
-    }
-    return {
-        "id": case.id,
-        **case.model_dump(mode="json", include=_AXES),
-        "outcome": str(summary.outcome),
-        "has_enough_samples": summary.thin_rounds == 0 if summary.step_times_s else None,
-        "step_time_s": step and {"median": step.value, "low": step.low, "high": step.high, "samples": samples},
-        "ratio": row.ratio and {"to": str(row.reference), **to_jsonable_python(row.ratio)},
-        "percent_of_limit": row.percent_of_limit,
-        "percent_of_single": row.percent_of_single,
-        **{name: to_jsonable_python(value) or None for name, value in beside.items()},
-        "counts": None,
-        "reason": summary.reason,
-    }
-
-
-def _rung_json(rung: Rung) -> dict[str, Any]:
-    case = rung.summary.case
-    return {
-        "id": case.id,
-        "variant": str(case.variant),
-        "outcome": str(rung.summary.outcome),
-        "machines": case.machines,
-        "lanes": len(case.devices),
-        "devices": rung.devices,
-        "items_per_s": rung.summary.items_per_s,
-        "scaling_efficiency_percent": rung.efficiency_percent,
-        "percent_of_limit": rung.percent_of_limit,
-        "rank_skew_s": rung.rank_skew_s,
-        "machine_skew_s": rung.machine_skew_s,
     }

@@ -20,8 +20,9 @@ from dpbench.cases.variants import VariantId, VariantName
 from dpbench.records.count_record import CountRecord
 from dpbench.records.record import Outcome
 from dpbench.records.script_record import WARM_UP, Issue, Issues, ScriptJob
-from dpbench.report.comparison import SCHEMA, case_json
-from dpbench.report.table import Column, Table
+from dpbench.report.case_columns import CASE_COLUMNS
+from dpbench.report.comparison import SCHEMA
+from dpbench.report.table import Column, Table, json_of
 from dpbench.text.outside import by_reason
 from dpbench.text.quantities import number
 
@@ -101,7 +102,9 @@ def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) ->
     return {
         "schema": SCHEMA,
         "environment": to_jsonable_python(next((record.environment for record in records if record.environment), None)),
-        "cases": [case_json(Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted],
+        "cases": [
+            json_of(CASE_COLUMNS, Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted
+        ],
     }
 
 

@@ -1,11 +1,12 @@
 """The table of devices: how busy they were, their memory, power and traffic; and why figures are missing."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rich.text import Text
 
+from dpbench.analysis.compare_variants import Row
 from dpbench.analysis.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, notes_on_missing, over_values
 from dpbench.records.baseline import Figures
@@ -31,42 +32,9 @@ class DeviceRows:
     peak_rss_bytes: OverRounds | None
 
 
-@dataclass(frozen=True)
-class _Figure:
-    """A column: its `label` in notes, and its unit, None for that of bytes."""
-
-    label: str
-    header: str
-    name: str
-    unit: float | None = 1.0
-
-    def text(self, device: DeviceSummary) -> str:
-        value = device.value(self.name)
-        return NONE if value is None else number(value / (self.unit or 1.0))
-
-    def column(self, lines: Sequence["_Line"]) -> Column:
-        unit, name = self.unit, ""
-        if unit is None:
-            values = [line.device.value(self.name) for line in lines if line.device is not None]
-            unit, name = byte_unit(value for value in values if value is not None)
-        return Column(
-            f"{self.header}{name}",
-            lambda line: None if line.device is None else line.device.value(self.name),
-            lambda value: number(value / unit),
-        )
-
-
-_BUSY_SMS = _Figure("busy SMs", "busy\nSMs, %", "sm_busy_percent")
-_KERNEL = _Figure("time with a kernel", "with a\nkernel, %", "kernel_running_percent")
-_REST = (
-    _Figure("DRAM", "DRAM,\n%", "dram_bandwidth_percent"),
-    _Figure("memory", "memory,\n", "peak_device_bytes", None),
-    _Figure("power", "power,\nW", "power_w"),
-    _Figure("energy", "energy,\nJ/step", "energy_per_step_j"),
-    _Figure("PCIe", "PCIe,\nMB/step", "pcie_bytes_per_step", 1e6),
-    _Figure("NVLink", "NVLink,\nMB/step", "nvlink_bytes_per_step", 1e6),
-    _Figure("throttled", "throttled,\n%", "throttled_percent"),
-)
+def devices_of(rows: Sequence[Row]) -> list[DeviceRows]:
+    summaries = [row.summary for row in rows]
+    return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 
 
 @dataclass(frozen=True)
@@ -78,21 +46,43 @@ class _Line:
     device: DeviceSummary | None
 
 
+def _figure(name: str, header: str, unit: float | None = None) -> Column:
+    return Column(header, lambda line: line.device and line.device.value(name), key=name, unit=unit)
+
+
+_SMS, _KERNEL, _MEMORY = "busy SMs", "time with a kernel", "memory"
+_FIGURES = {
+    _SMS: _figure("sm_busy_percent", "busy\nSMs, %"),
+    _KERNEL: _figure("kernel_running_percent", "with a\nkernel, %"),
+    "DRAM": _figure("dram_bandwidth_percent", "DRAM,\n%"),
+    _MEMORY: _figure("peak_device_bytes", "memory,\n"),
+    "power": _figure("power_w", "power,\nW"),
+    "energy": _figure("energy_per_step_j", "energy,\nJ/step"),
+    "PCIe": _figure("pcie_bytes_per_step", "PCIe,\nMB/step", 1e6),
+    "NVLink": _figure("nvlink_bytes_per_step", "NVLink,\nMB/step", 1e6),
+    "throttled": _figure("throttled_percent", "throttled,\n%"),
+}
+"""By their labels in notes."""
+
+
 def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterator[Table | Text]:
     """The table and its notes; nothing if nothing was read. `first` is the header of the rows' names."""
-    rows = [row for row in rows if row.devices or row.peak_rss_bytes is not None]
-    peaks = [row.peak_rss_bytes.value for row in rows if row.peak_rss_bytes and row.peak_rss_bytes.value]
-    shown = _shown(rows)
-    if not shown and not peaks:
-        return
-    lines = [
-        _Line(None if place else row, name, device)
-        for row in rows
-        for place, (name, device) in enumerate(_ends(row, shown))
-    ]
-    keys = [Column(first, lambda line: folded(line.first_of.name) if line.first_of else "")]
-    keys += [Column("device", lambda line: line.name)] if shown else []
-    columns = [figure.column(lines) for figure in shown]
+    if columns := devices_columns(rows, first):
+        yield Table("devices", columns, devices_lines(rows), keys=2 if _shown(rows) else 1)
+        notes = list(_notes(rows))
+        yield from map(Text, [*notes, ""] if notes else [])
+
+
+def devices_columns(rows: Sequence[DeviceRows], first: str = "variant") -> list[Column]:
+    """The columns of `devices_lines`; none if nothing was read."""
+    lines = devices_lines(rows)
+    columns = list(_shown(rows).values())
+    for place, column in enumerate(columns):
+        if column is _FIGURES[_MEMORY]:
+            unit, name = byte_unit(filter(None, map(column.value, lines)))
+            columns[place] = replace(column, header=f"{column.header}{name}", unit=unit)
+    keys = [Column("device", lambda line: line.name)] if columns else []
+    peaks = [peak.value for row in rows if (peak := row.peak_rss_bytes) and peak.value]
     if peaks:
         unit, name = byte_unit(peaks)
 
@@ -101,13 +91,22 @@ def devices_parts(rows: Sequence[DeviceRows], first: str = "variant") -> Iterato
             return "" if line.first_of is None else number(peak.value / unit) if peak and peak.value else None
 
         columns.append(Column(f"host memory,\n{name}", host))
-    yield Table("devices", [*keys, *columns], lines, keys=len(keys))
-    notes = list(_notes(rows))
-    yield from map(Text, [*notes, ""] if notes else [])
+    names = Column(first, lambda line: folded(line.first_of.name) if line.first_of else "")
+    return [names, *keys, *columns] if columns else []
+
+
+def devices_lines(rows: Sequence[DeviceRows]) -> list[_Line]:
+    shown = list(_shown(rows).values())
+    return [
+        _Line(None if place else row, name, device)
+        for row in rows
+        if row.devices or row.peak_rss_bytes is not None
+        for place, (name, device) in enumerate(_ends(row, shown))
+    ]
 
 
 def devices_legend(rows: Sequence[DeviceRows]) -> str:
-    shown = {figure.label for figure in _shown(rows)}
+    shown = _shown(rows)
     several = "; of several devices the busiest, then the idlest" if shown else ""
     columns = "".join(sentence for label, sentence in _LEGEND.items() if label in shown)
     return (
@@ -115,21 +114,24 @@ def devices_legend(rows: Sequence[DeviceRows]) -> str:
     )
 
 
-def _figures(rows: Sequence[DeviceRows]) -> list[_Figure]:
+def _figures(rows: Sequence[DeviceRows]) -> dict[str, Column]:
     """All columns; time with a kernel only if a device does not report busy SMs."""
-    without = any(device.value(_BUSY_SMS.name) is None for row in rows for device in row.devices)
-    return [_BUSY_SMS, *([_KERNEL] if without else []), *_REST]
+    has_sms = all(device.value(_FIGURES[_SMS].key) is not None for row in rows for device in row.devices)
+    return {label: figure for label, figure in _FIGURES.items() if not (has_sms and label == _KERNEL)}
 
 
-def _shown(rows: Sequence[DeviceRows]) -> list[_Figure]:
+def _shown(rows: Sequence[DeviceRows]) -> dict[str, Column]:
     """The columns of which a device has a value."""
     devices = [device for row in rows for device in row.devices]
-    return [figure for figure in _figures(rows) if any(device.value(figure.name) is not None for device in devices)]
+    figures = _figures(rows).items()
+    return {
+        label: figure for label, figure in figures if any(device.value(figure.key) is not None for device in devices)
+    }
 
 
-def _ends(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[tuple[str, DeviceSummary | None]]:
+def _ends(row: DeviceRows, shown: Sequence[Column]) -> Iterator[tuple[str, DeviceSummary | None]]:
     """One device if all have equal figures, else the busiest and the idlest."""
-    texts = {tuple(figure.text(device) for figure in shown) for device in row.devices}
+    texts = {tuple(figure.cell(_Line(None, "", device)) for figure in shown) for device in row.devices}
     if texts <= {(NONE,) * len(shown)}:
         yield NONE, None
     elif len(row.devices) > 1 and len(texts) == 1:
@@ -141,15 +143,14 @@ def _ends(row: DeviceRows, shown: Sequence[_Figure]) -> Iterator[tuple[str, Devi
 def _notes(rows: Sequence[DeviceRows]) -> Iterator[str]:
     """Why figures are missing, with ``telemetry`` in place of the labels of all telemetry."""
     figures = _figures(rows)
-    every = {figure.label for figure in figures if figure.name != "peak_device_bytes"}
     for line in notes_on_missing(
-        (figure.label, (row.name, device.device), device.figures[figure.name])
-        for figure in figures
+        (label, (row.name, device.device), device.figures[figure.key])
+        for label, figure in figures.items()
         for row in rows
         for device in row.devices
     ):
         labels, reason = line.split(": ", 1)
-        yield f"telemetry: {reason}" if set(labels.split(", ")) == every else line
+        yield f"telemetry: {reason}" if set(labels.split(", ")) == figures.keys() - {_MEMORY} else line
 
 
 class BenchmarkReadings(WindowReadings, Protocol):

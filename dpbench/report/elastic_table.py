@@ -22,7 +22,7 @@ from dpbench.elastic.outage import (
 )
 from dpbench.elastic.run_files import HEARTBEAT_S, LAST_CALL_S, MOST_LATE_HEARTBEATS
 from dpbench.records.record import Outcome
-from dpbench.report.table import NONE, Column, Table, json_of
+from dpbench.report.table import NONE, Column, Table, json_of, of, titled
 from dpbench.text.quantities import number
 
 SCHEMA = 2
@@ -105,24 +105,29 @@ def _fault(outage: Outage) -> str:
 
 
 RUN_COLUMNS = (
-    Column("run", lambda run: run.record.scheme, key="scheme"),
-    Column("outcome", lambda run: run.record.outcome, lambda outcome: outcome.replace("_", " "), key="outcome"),
+    Column("run", of("record.scheme"), key="scheme"),
+    Column("outcome", of("record.outcome"), lambda outcome: outcome.replace("_", " "), key="outcome"),
     Column("steps\ndone", lambda run: steps_done(run.record.events), key="steps_done"),
-    Column("steps/s", lambda run: run.steps_per_s, key="steps_per_s"),
-    Column("steps\ndone again", lambda run: run.steps_redone),
-    Column("lost", lambda run: run.steps_lost, key="steps_lost"),
-    Column("final loss", lambda run: run.record.done and run.record.done.loss, "{:.6g}".format, key="final_loss"),
-    Column("same\nend", lambda run: run.end_in_words),
-    Column("run, s", lambda run: run.record.duration_s, key="duration_s"),
+    Column("steps/s", of("steps_per_s"), key="steps_per_s"),
+    Column("steps\ndone again", of("steps_redone")),
+    Column("lost", of("steps_lost"), key="steps_lost"),
+    Column("final loss", of("record.done.loss"), "{:.6g}".format, key="final_loss"),
+    Column("same\nend", of("end_in_words")),
+    Column("run, s", of("record.duration_s"), key="duration_s"),
+    Column("", of("record.reason"), key="reason"),
+    Column("", lambda run: steps_kept(run.record.events), key="steps_in_checkpoint"),
+    Column("", of("record.done.digest"), key="parameters_sha256"),
+    Column("", of("is_same_end"), key="same_end"),
+    Column("", of("loss_difference"), key="loss_difference"),
 )
 OUTAGE_COLUMNS = (
     Column("fault", _fault, key="fault"),
-    Column("outage\ns", lambda outage: outage.span and outage.span.seconds, key="outage_s"),
+    Column("outage\ns", of("span.seconds"), key="outage_s"),
     *(Column(f"{part}\ns", partial(_part_s, part), key=part) for part in OutagePart),
-    Column("steps\nagain", lambda outage: outage.redone_steps, key="redone_steps"),
-    Column("rounds", lambda outage: outage.rounds, key="rounds"),
-    Column("steps/s\nbefore", lambda outage: outage.steps_per_s_before, key="steps_per_s_before"),
-    Column("steps/s\nafter", lambda outage: outage.steps_per_s_after, key="steps_per_s_after"),
+    Column("steps\nagain", of("redone_steps"), key="redone_steps"),
+    Column("rounds", of("rounds"), key="rounds"),
+    Column("steps/s\nbefore", of("steps_per_s_before"), key="steps_per_s_before"),
+    Column("steps/s\nafter", of("steps_per_s_after"), key="steps_per_s_after"),
 )
 """On a terminal, in JSON and on a page. Times are in seconds."""
 
@@ -145,7 +150,7 @@ def elastic_text(records: Sequence[ElasticRecord]) -> Group:
         f"{settings.steps} steps, checkpoint every {settings.checkpoint_every} by {settings.backend}, "
         f"seed {settings.seed}: {', '.join(map(str, settings.plan)) or 'no faults'}"
     )
-    parts: list[RenderableType] = [Table(title, RUN_COLUMNS, runs), Text()]
+    parts: list[RenderableType] = [Table(title, titled(RUN_COLUMNS), runs), Text()]
     for run in runs:
         if run.record.scheme is RunScheme.ELASTIC:
             parts += [Table("outages", OUTAGE_COLUMNS, run.outages), Text()]
@@ -156,20 +161,11 @@ def elastic_text(records: Sequence[ElasticRecord]) -> Group:
 
 def elastic_json(records: Sequence[ElasticRecord]) -> dict[str, Any]:
     """Times are in seconds."""
-    return {"schema": SCHEMA, "runs": [_run_json(run) for run in runs_of(records)]}
-
-
-def _run_json(run: ElasticRun) -> dict[str, Any]:
-    record = run.record
-    return {
-        **json_of(RUN_COLUMNS, run),
-        "reason": record.reason,
-        "steps_in_checkpoint": steps_kept(record.events),
-        "parameters_sha256": record.done and record.done.digest,
-        "same_end": run.is_same_end,
-        "loss_difference": run.loss_difference,
-        "outages": [_outage_json(outage) for outage in run.outages],
-    }
+    runs = [
+        {**json_of(RUN_COLUMNS, run), "outages": [_outage_json(outage) for outage in run.outages]}
+        for run in runs_of(records)
+    ]
+    return {"schema": SCHEMA, "runs": runs}
 
 
 def _outage_json(outage: Outage) -> dict[str, Any]:

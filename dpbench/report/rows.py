@@ -11,13 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from dpbench.analysis.summary import summarise
-from dpbench.cases.names import format_devices
+from dpbench.analysis.compare_variants import Row as CaseRow
+from dpbench.analysis.summary import Summary, summarise
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Environment, Record
+from dpbench.report.case_columns import AXES, CASE_COLUMNS
+from dpbench.report.table import exported
 from dpbench.text.outside import one_line
 
-Row = Mapping[str, str | int | float | None]
+Cell = str | int | float | None
+Row = Mapping[str, Cell]
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -42,14 +45,30 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
     known = {record.run: record.environment for record in records if record.environment is not None}
     if table is RowKind.SAMPLES:
         return [
-            {**_setting(record, known), "round": record.round, "sample": number, "step_time_s": step_time_s}
+            {**_run(record, known), **axes, "round": record.round, "sample": number, "step_time_s": step_time_s}
             for record in records
+            for axes in [exported(AXES, CaseRow(Summary(record.case, record.outcome)))]
             for number, step_time_s in enumerate(record.step_times_s)
         ]
     of_case: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         of_case.setdefault((record.run, record.case.id), []).append(record)
-    return [_case(rounds, known) for rounds in of_case.values()]
+    return [
+        _run(next((record for record in rounds if record.environment), rounds[0]), known)
+        | exported(CASE_COLUMNS, CaseRow(summarise(rounds)))
+        for rounds in of_case.values()
+    ]
+
+
+def _run(record: Record, known: Mapping[str, Environment]) -> dict[str, Cell]:
+    machine = record.environment or known.get(record.run)
+    return {
+        "run": record.run,
+        "hostname": machine.hostname if machine else None,
+        "gpus": ", ".join(record.environment.gpus) if record.environment else None,
+        "torch": machine.torch if machine else None,
+        "commit": machine.commit if machine else None,
+    }
 
 
 def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
@@ -57,44 +76,6 @@ def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
     if form is Format.PARQUET:
         return _parquet(rows)
     return (_csv(rows) if form is Format.CSV else _action(rows)).encode()
-
-
-def _setting(record: Record, known: Mapping[str, Environment]) -> Row:
-    case, machine = record.case, record.environment or known.get(record.run)
-    return {
-        "run": record.run,
-        "hostname": machine.hostname if machine else None,
-        "gpus": ", ".join(record.environment.gpus) if record.environment else None,
-        "torch": machine.torch if machine else None,
-        "commit": machine.commit if machine else None,
-        "variant": str(case.variant),
-        "workload": case.workload,
-        "batch_items": case.batch,
-        "devices": format_devices(case.devices),
-        "machines": case.machines,
-        "mode": str(case.mode),
-        "dtype": str(case.dtype),
-        "threads": case.threads,
-        "seed": case.seed,
-    }
-
-
-def _case(rounds: Sequence[Record], known: Mapping[str, Environment]) -> Row:
-    summary = summarise(rounds)
-    step, peak = summary.step_time_s, summary.peak_rss_bytes
-    return {
-        **_setting(next((record for record in rounds if record.environment), rounds[0]), known),
-        "rounds": summary.rounds,
-        "rounds_ok": summary.rounds_ok,
-        "samples": sum(map(len, summary.step_times_s)),
-        "outcome": str(summary.outcome),
-        "step_time_s": step and step.value,
-        "step_time_low_s": step and step.low,
-        "step_time_high_s": step and step.high,
-        "throughput_items_per_s": summary.items_per_s,
-        "peak_rss_bytes": peak and peak.value,
-        "reason": summary.reason,
-    }
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -4,12 +4,13 @@ A terminal with room to spare gets a column of bars. A file or a pipe gets none,
 every width.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from math import floor
 from typing import Any
 
+from pydantic_core import to_jsonable_python
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -37,7 +38,8 @@ def shown(value: object) -> str:
 class Column:
     """A header, maybe of several lines, the value of a row, and the text of a value that is not None.
 
-    `key` is the value's name in JSON. A column of texts is aligned to the left.
+    A column without a header is in no table. `key` is the value's name in JSON, `export` that in CSV and Parquet. Texts
+    show the value in `unit`. A column of texts is aligned to the left.
     """
 
     header: str
@@ -45,14 +47,43 @@ class Column:
     form: Callable[[Any], str] = shown
     key: str = ""
     is_text: bool = False
+    unit: float | None = None
+    export: str = ""
+
+    def shown_value(self, row: object) -> Any:
+        value = self.value(row)
+        return value if self.unit is None or value is None else value / self.unit
 
     def cell(self, row: object) -> str:
-        value = self.value(row)
+        value = self.shown_value(row)
         return NONE if value is None else self.form(value)
 
 
+def of(path: str) -> Callable[[Any], Any]:
+    """The function that reads ``path`` of a row, such as ``summary.step_time_s.low``. What is of a None is None."""
+
+    def read(row: Any) -> Any:
+        for name in path.split("."):
+            row = None if row is None else getattr(row, name)
+        return row
+
+    return read
+
+
+def titled(columns: Iterable[Column]) -> list[Column]:
+    return [column for column in columns if column.header]
+
+
 def json_of(columns: Sequence[Column], row: object) -> dict[str, Any]:
-    return {column.key: column.value(row) for column in columns if column.key}
+    """An empty list or object is None."""
+    values = {column.key: to_jsonable_python(column.value(row)) for column in columns if column.key}
+    return {key: None if value in ([], {}) else value for key, value in values.items()}
+
+
+def exported(columns: Sequence[Column], row: object) -> dict[str, str | int | float | None]:
+    """A flat row for CSV and Parquet. What is no number is a text."""
+    cells = {column.export: column.value(row) for column in columns if column.export}
+    return {name: value if isinstance(value, int | float | None) else str(value) for name, value in cells.items()}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@
     elastic_section.py  the outages of elastic runs, and the runs
     drawing.py          reads the charts, which are data: charts/*.vl.json in Vega-Lite; their colours
     content.py          the page's sections in their order
-    plain_tables.py     tables without a chart: failures, the environment, words, all cases
+    plain_tables.py     tables without a chart: devices, links, failures, the environment, words, all cases
     document.py         the page's file: the template with every text escaped, and the data
     assets/             template, style, script, and the charting library with its licences
 

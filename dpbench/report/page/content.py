@@ -3,17 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dpbench.analysis.answer import headline, winners_in_words
-from dpbench.cases.variants import VariantId
 from dpbench.records.record import Environment
-from dpbench.report.page.charts import device_charts as devices
 from dpbench.report.page.charts import time_charts as times
+from dpbench.report.page.charts.device_charts import phases, rounds_along
 from dpbench.report.page.charts.time_charts import projections
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
 from dpbench.report.page.over_commits import History, gate_sections, histories, history_section, newest
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
-from dpbench.report.page.plain_tables import MOST_ROWS, environment, outcomes, raw_table, words
+from dpbench.report.page.plain_tables import MOST_ROWS, devices, environment, links, outcomes, raw_table, words
 
 _MOST_MACHINES = 6
 _MOST_HEADLINES = 12
@@ -21,31 +20,21 @@ MakePanel = Callable[[MachineResults], Panel | None]
 
 
 _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
-    ("ratios", "Which is faster, and how sure is that?", (times.ratios, times.ratios_to_fastest)),
-    (
-        "scaling",
-        "How far from the ideal is it?",
-        (times.throughput_here, times.throughput, times.efficiency),
-    ),
-    ("phases", "Where does the time go?", (devices.phases,)),
+    ("ratios", "Which is faster, and how sure is that?", (times.ratios,)),
+    ("scaling", "How far from the ideal is it?", (times.throughput_here, times.throughput)),
+    ("phases", "Where does the time go?", (phases,)),
     ("ablation", "What is each technique worth?", (times.ablation,)),
-    ("memory", "What does it cost in memory?", (devices.DEVICE_MEMORY, devices.host_memory)),
-    ("devices", "What were the devices doing?", devices.DOING),
-    ("links", "What goes over the links?", (devices.link_matrix, *devices.TRAFFIC)),
+    ("devices", "What were the devices doing?", (rounds_along, devices)),
+    ("links", "What goes over the links?", (links,)),
     ("outcomes", "What failed or was skipped?", (outcomes,)),
     ("environment", "Where was it measured?", (environment,)),
     ("words", "What do the words mean?", (words,)),
 )
 
 
-def page_of(
-    page_inputs: PageInputs, reference: VariantId | None = None, compared: list[MachineResults] | None = None
-) -> Page:
-    """Without a `reference`, ratios are to torch_dp, naive, or the first scheme that has times.
-
-    `compared` are the records by machine, if the caller has compared them already.
-    """
-    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts, reference)
+def page_of(page_inputs: PageInputs, compared: Sequence[MachineResults] | None = None) -> Page:
+    """`compared` are the records by machine, if the caller has compared them already."""
+    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
     table = raw_table(every)

@@ -56,6 +56,16 @@ def _filled(value: Any, own: Mapping[str, Any], given: Mapping[str, object]) -> 
     return [_filled(part, own, given) for part in value] if isinstance(value, list) else value
 
 
+def axis_of(field: str, title: str, **scale: object) -> Spec:
+    """The channel of the drawn value. Its axis begins at 0 unless `scale` has another one."""
+    whole = scale or {"zero": True, "nice": True}
+    return {"field": field, "type": "quantitative", "title": title, "scale": whole, "axis": {"tickCount": 6}}
+
+
+LOG = {"type": "log", "nice": False, "padding": 12}
+"""The scale of ratios and of values that differ widely."""
+
+
 def rows_of(field: str = "variant") -> Spec:
     """The y channel with a row for each value, in the order of the data."""
     return {"field": field, "type": "nominal", "sort": None, "title": None, "axis": _ROW_AXIS}
@@ -66,7 +76,7 @@ def row_step(names: Iterable[object], least: int = STEP_PX) -> dict[str, int]:
     return {"step": max(least, _TWO_LINES_PX) if any("[" in str(name) for name in names) else least}
 
 
-INK, MUTED, LINE, GOOD, BAD, PAPER = (f"var(--{name})" for name in ("ink", "muted", "line", "good", "bad", "card"))
+MUTED, GOOD, BAD = (f"var(--{name})" for name in ("muted", "good", "bad"))
 _SERIES = 10
 _PLACES: Mapping[str, int] = {
     VariantName.TUNED: 0,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from dpbench.elastic.elastic_record import ElasticRecord, RunScheme
-from dpbench.elastic.outage import OutagePart
 from dpbench.report.elastic_table import (
     MEMBERSHIP_LEGEND,
     OUTAGE_COLUMNS,
@@ -14,9 +13,7 @@ from dpbench.report.elastic_table import (
     outages_in_words,
     runs_of,
 )
-from dpbench.report.page.drawing import coloured, drawn, rows_of, series
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, Section
-from dpbench.report.table import Column, shown
+from dpbench.report.page.parts import ALL, DataRow, Panel, Section, cells_of, headers_of
 from dpbench.text.outside import shortened
 
 _MOST_ANSWERS = 6
@@ -37,20 +34,18 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
 
 
 def _outages(runs: Sequence[ElasticRun]) -> Panel | None:
-    """The outages of each command, with a bar of their parts; None without outages."""
+    """The outages of each command with their parts; None without outages."""
     disturbed = {run.record.run: run for run in runs if run.record.scheme is RunScheme.ELASTIC and run.outages}
     if not disturbed:
         return None
     rows = {
-        key: [_row(OUTAGE_COLUMNS, outage) for outage in run.outages[:_MOST_ROWS]] for key, run in disturbed.items()
+        key: [cells_of(OUTAGE_COLUMNS, outage) for outage in run.outages[:_MOST_ROWS]] for key, run in disturbed.items()
     }
-    colour = coloured("part", [(part, series(place)) for place, part in enumerate(OutagePart)])
-    columns = _headers(OUTAGE_COLUMNS)
-    spec = drawn("outages", columns, rows=rows_of("fault"), parts=list(OutagePart), colour=colour)
+    columns = headers_of(OUTAGE_COLUMNS)
     is_world_changed = any(run.record.settings.is_world_changed for run in runs)
     text = f"{PARTS_LEGEND} {MEMBERSHIP_LEGEND}" if is_world_changed else PARTS_LEGEND
     labels = {key: _label(run.record) for key, run in disturbed.items()}
-    return Panel("outages", "Outages", text, columns, rows, spec, "elastic", next(iter(rows)), labels)
+    return Panel("outages", "Outages", text, columns, rows, None, "elastic", next(iter(rows)), labels)
 
 
 def _label(record: ElasticRecord) -> str:
@@ -60,33 +55,15 @@ def _label(record: ElasticRecord) -> str:
 
 def _runs(runs: Sequence[ElasticRun]) -> Panel:
     several = len({run.record.run for run in runs}) > 1
-    columns = {**({"command": "command"} if several else {}), **_headers(RUN_COLUMNS)}
+    columns = {**({"command": "command"} if several else {}), **headers_of(RUN_COLUMNS)}
     columns |= {"off": "difference of losses", "reason": "reason"}
     rows: list[DataRow] = [
         {
             "command": run.record.run,
-            **_row(RUN_COLUMNS, run),
+            **cells_of(RUN_COLUMNS, run),
             "off": None if run.loss_difference is None else f"{run.loss_difference:.1e}",
             "reason": shortened(run.record.reason or ""),
         }
         for run in runs[:_MOST_ROWS]
     ]
     return Panel("runs", "Runs", RUNS_LEGEND, columns, {ALL: rows})
-
-
-def _field(column: Column) -> str:
-    return column.key or column.header.replace("\n", " ")
-
-
-def _headers(columns: Sequence[Column]) -> dict[str, str]:
-    return {_field(column): column.header.replace("\n", " ") for column in columns}
-
-
-def _row(columns: Sequence[Column], row: object) -> dict[str, Cell]:
-    """Values that are no numbers, or have a form of their own, are texts."""
-    cells: dict[str, Cell] = {}
-    for column in columns:
-        value = column.value(row)
-        is_number = isinstance(value, int | float) and column.form is shown
-        cells[_field(column)] = round(value, 4) if is_number else value if value is None else column.form(value)
-    return cells

@@ -36,11 +36,10 @@ class ProjectedTime(_Loose):
         return Estimate(self.mid, self.low, self.high)
 
 
-class ProjectedShare(_Loose):
-    """A part of the critical path and its share of it, 0 to 1."""
+class _Bound(_Loose):
+    """The part of a machine that sets the step's time."""
 
     part: str
-    share: Real
 
 
 class ProjectedVariant(_Loose):
@@ -50,7 +49,7 @@ class ProjectedVariant(_Loose):
     reason: str | None = None
     step_time_s: ProjectedTime | None = None
     speed_up: ProjectedTime | None = None
-    bound_by: tuple[ProjectedShare, ...] = ()
+    bound_by: tuple[_Bound, ...] = ()
     hidden_share: Real | None = None
 
 

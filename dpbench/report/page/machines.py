@@ -94,8 +94,7 @@ class MachineResults:
     ) -> Panel | None:
         """A panel with rows for each shown setting that has any; None without any.
 
-        `text` may be made of all rows, and `rows` of a setting's comparison. The chart is that of the panel's name if
-        it is not given. `values` are those of `drawn`.
+        `text` may be made of all rows, and `rows` of a setting's comparison. `values` are those of `drawn`.
         """
         if callable(rows):
             rows = {comparison.setting.setting: list(rows(comparison)) for comparison in self.shown}
@@ -104,7 +103,7 @@ class MachineResults:
             return None
         text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
         usual = {"colour": self.colour(), "height": row_step(self.variants)}
-        spec = drawn(chart or name, columns, **usual | values)
+        spec = drawn(chart, columns, **usual | values) if chart else None
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
 
 
@@ -124,8 +123,9 @@ def by_machine(
     skipped: Iterable[Skip] = (),
     counts: Sequence[CountRecord] = (),
     reference: VariantId | None = None,
+    compared: Comparisons | None = None,
 ) -> list[MachineResults]:
-    """In order of appearance.
+    """In order of appearance. `compared` is of all records; if they are of one machine, they are not compared again.
 
     A record without an environment, because it failed early, goes to the machine of its run. Skipped cases and counts
     go to the first machine.
@@ -137,7 +137,8 @@ def by_machine(
         groups.setdefault(record.environment or of_run.get(record.run), []).append(record)
     machines = []
     for name, (environment, own) in zip(machine_names(list(groups)), groups.items(), strict=True):
-        compared = compare(own, skipped, reference=reference, allow_different=True)
+        if compared is None or len(groups) > 1:
+            compared = compare(own, skipped, reference=reference, allow_different=True)
         machines.append(MachineResults(name, environment, own, compared, counts))
         skipped, counts = [], ()
     return machines

@@ -18,10 +18,11 @@ from dpbench.gate.history import HistoryLine
 from dpbench.judge.decision import Verdict
 from dpbench.judge.estimate import Estimate
 from dpbench.records.record import Environment, Record, differences
-from dpbench.report.page.drawing import MUTED, coloured, drawn, series, variant_colours
+from dpbench.report.page.drawing import MUTED, axis_of, coloured, drawn, series, variant_colours
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MachineResults, machine_names
-from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section
+from dpbench.report.page.parts import ALL, Cell, Columns, DataRow, Panel, Section, cells_of, headers_of
+from dpbench.report.table import Column, of
 from dpbench.text.outside import one_line, quoted
 from dpbench.text.quantities import number, plural
 from dpbench.text.validated import day_of
@@ -41,6 +42,7 @@ def point(place: str, series: str, ratio: Estimate, step_s: float, rounds: int, 
         "shown": ratio.text(),
         "ms": number(step_s / MS),
         "rounds": rounds,
+        "ideal": 1.0,
         "is_slower": False,
         **cells,
     }
@@ -65,8 +67,16 @@ def panel_over_time(
         text += f" Left out, without room or without a newer {what}: {left_out:,} of {len(panel.rows):,} choices."
     columns = {"place": what, "series": "line", "shown": "time over the first", "ms": "ms a step", "rounds": "rounds"}
     columns = {**columns, **more}
-    axis, colour = f"{what}s, in the order of time", coloured("series", colours)
-    spec = drawn("history", columns, axis=axis, places=newest, colour=colour)
+    x = {
+        "field": "place",
+        "type": "ordinal",
+        "sort": None,
+        "title": f"{what}s, in the order of time",
+        "scale": {"domain": newest},
+        "axis": {"labelAngle": -40, "labelOverlap": "greedy", "grid": False, "labelLimit": 110},
+    }
+    value = axis_of("ratio", "time over the first", zero=False, nice=True)
+    spec = drawn("lines", columns, x=x, value=value, colour=coloured("series", colours))
     return replace(panel, text=text, columns=columns, rows=rows, spec=spec)
 
 
@@ -201,6 +211,10 @@ class _Effect:
     after: Summary
     ratio: Estimate
 
+    @property
+    def verdict(self) -> str:
+        return "not decided" if self.ratio.verdict == "undecided" else str(self.ratio.verdict)
+
 
 def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) -> str:
     text = f"From {names[0]} to {names[-1]}: of {plural(len(effects), 'case')}"
@@ -212,27 +226,24 @@ def _answer(effects: Sequence[_Effect], names: Sequence[str], unmatched: int) ->
 
 def _changes(effects: Sequence[_Effect], names: Sequence[str]) -> Panel | None:
     """The largest sure change first; None without cases."""
-    rows: list[DataRow] = [
-        {
-            "variant": str(effect.before.case.variant),
-            "setting": place(effect.before.case),
-            "shown": effect.ratio.text(),
-            "verdict": "not decided" if effect.ratio.verdict == "undecided" else str(effect.ratio.verdict),
-            "before": number(effect.before.time_s / MS),
-            "after": number(effect.after.time_s / MS),
-            "rounds": f"{effect.before.rounds_ok}, {effect.after.rounds_ok}",
-        }
-        for effect in effects[:_MOST_LISTED]
-    ]
-    columns = {"variant": "variant", "setting": "setting", "shown": "time after over before [95 % interval]"}
-    columns |= {"verdict": "change", "before": f"{names[0]}, ms", "after": f"{names[-1]}, ms", "rounds": "rounds"}
+    columns = (
+        Column("variant", of("before.case.variant"), key="variant"),
+        Column("setting", lambda effect: place(effect.before.case), key="setting"),
+        Column("time after over before [95 % interval]", of("ratio"), Estimate.text, key="shown"),
+        Column("change", of("verdict"), key="verdict"),
+        Column(f"{names[0]}, ms", of("before.time_s"), number, key="before", unit=MS),
+        Column(f"{names[-1]}, ms", of("after.time_s"), number, key="after", unit=MS),
+        Column("rounds", lambda effect: f"{effect.before.rounds_ok}, {effect.after.rounds_ok}", key="rounds"),
+    )
+    rows: list[DataRow] = [cells_of(columns, effect) for effect in effects[:_MOST_LISTED]]
     text = (
         "The largest sure change first: its 95 % interval does not contain 1. One case in twenty looks changed by "
         "chance, and machines drift between runs: dpbench gate measures two commits side by side to confirm a change."
     )
     if len(effects) > _MOST_LISTED:
         text += f" The first {_MOST_LISTED} of {len(effects):,} are shown."
-    return Panel("changes", "The newest time over the oldest", text, columns, {ALL: rows}) if rows else None
+    title = "The newest time over the oldest"
+    return Panel("changes", title, text, headers_of(columns), {ALL: rows}) if rows else None
 
 
 def _lines(history: History, results: MachineResults) -> Panel:

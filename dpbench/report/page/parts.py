@@ -5,13 +5,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpbench.analysis.answer import Headline
+from dpbench.report.table import Column, shown, titled
 
 Cell = str | float | int | bool | None
 DataRow = Mapping[str, Cell]
 ALL = ""
 """The only key of a panel that offers no choice."""
+_DIGITS = 5
 Columns = Mapping[str, str]
 """The columns of a table: the header of each field of its rows."""
+
+
+def headers_of(columns: Sequence[Column]) -> dict[str, str]:
+    """A table's columns as those of a page."""
+    return {_field(column): column.header.replace("\n", " ") for column in titled(columns)}
+
+
+def cells_of(columns: Sequence[Column], row: object) -> dict[str, Cell]:
+    """A table's row as that of a page. Values that are no numbers, or have a form of their own, are texts."""
+    cells: dict[str, Cell] = {}
+    for column in titled(columns):
+        value = column.shown_value(row)
+        if value is not None and not (isinstance(value, int | float) and column.form is shown):
+            value = column.form(value)
+        cells[_field(column)] = float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+    return cells
+
+
+def _field(column: Column) -> str:
+    return column.key or column.header.replace("\n", " ")
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,38 @@
-"""Tables without a chart: how cases ended, the environment, words, and all cases for a spreadsheet."""
+"""Tables without a chart: devices, links, how cases ended, the environment, words, and all cases for a spreadsheet."""
 
 from collections.abc import Sequence
 
 from dpbench.analysis.answer import ideal_in_words, place
-from dpbench.analysis.compare_variants import Row
-from dpbench.cases.names import FAMILIES, Family, short_devices
+from dpbench.analysis.counted import copies_by_link
+from dpbench.cases.names import FAMILIES, Family
 from dpbench.records.record import Outcome
+from dpbench.report.case_columns import CASE_COLUMNS
+from dpbench.report.device_table import devices_columns, devices_legend, devices_lines, devices_of
 from dpbench.report.page.machines import MachineResults
-from dpbench.report.page.parts import ALL, Cell, DataRow, Panel, RawTable
+from dpbench.report.page.parts import ALL, DataRow, Panel, RawTable, cells_of, headers_of
+from dpbench.report.table import Column, of, titled
 from dpbench.text.outside import shortened
+from dpbench.text.quantities import byte_unit, number
 
 _MOST_REASONS = 200
 
 
+_OUTCOME_COLUMNS = (
+    Column("variant", of("case.variant")),
+    Column("setting", lambda summary: place(summary.case)),
+    Column("outcome", lambda summary: "some rounds failed" if summary.outcome is Outcome.OK else summary.ended),
+    Column("reason", of("reason"), shortened),
+)
+
+
 def outcomes(machine: MachineResults) -> Panel | None:
     """The cases that failed or were skipped, or failed in some rounds; None without any."""
-    rows: list[DataRow] = [
-        {
-            "variant": str(summary.case.variant),
-            "setting": place(summary.case),
-            "outcome": "some rounds failed" if summary.outcome is Outcome.OK else summary.ended,
-            "reason": shortened(summary.reason),
-        }
-        for summary in machine.summaries
-        if summary.reason is not None
-    ]
+    rows = [cells_of(_OUTCOME_COLUMNS, summary) for summary in machine.summaries if summary.reason is not None]
     if not rows:
         return None
     more = f" The first {_MOST_REASONS} of {len(rows)} are shown." if len(rows) > _MOST_REASONS else ""
     text = f"Cases without times, and cases in which some rounds failed.{more}"
-    return Panel("outcomes", "Failed and skipped", text, {name: name for name in rows[0]}, {ALL: rows[:_MOST_REASONS]})
+    return Panel("outcomes", "Failed and skipped", text, headers_of(_OUTCOME_COLUMNS), {ALL: rows[:_MOST_REASONS]})
 
 
 def environment(machine: MachineResults) -> Panel | None:
@@ -50,6 +53,45 @@ def shown_value(value: object) -> str:
         counted = dict.fromkeys(parts)
         return ", ".join(f"{parts.count(part)} x {part}" if parts.count(part) > 1 else part for part in counted)
     return "" if value is None else str(value)
+
+
+def devices(machine: MachineResults) -> Panel | None:
+    """The table of devices of each setting."""
+    rows = {comparison.setting.setting: devices_of(comparison.rows) for comparison in machine.shown}
+    every = [row for own in rows.values() for row in own]
+    columns = devices_columns(every)
+    return machine.panel(
+        *("devices", "Devices", devices_legend(every)),
+        columns=headers_of(columns),
+        rows={key: [cells_of(columns, line) for line in devices_lines(own) if columns] for key, own in rows.items()},
+    )
+
+
+def _size(size_bytes: float) -> str:
+    unit, name = byte_unit([size_bytes])
+    return f"{number(size_bytes / unit)} {name}"
+
+
+_LINK_COLUMNS = (
+    Column("from", lambda link: link[0].partition("->")[0], key="source"),
+    Column("to", lambda link: link[0].partition("->")[2], key="target"),
+    Column("bytes", lambda link: link[1], _size, key="shown"),
+    Column("copies", lambda link: link[2], key="copies"),
+)
+
+
+def links(machine: MachineResults) -> Panel | None:
+    """Bytes and copies from each device to each other, of each counted case."""
+    rows: dict[str, list[DataRow]] = {}
+    for record in machine.counts:
+        copies, sizes = copies_by_link(record.counts) if record.counts else (None, None)
+        counted = [(link, size, (copies or {}).get(link)) for link, size in sorted((sizes or {}).items())]
+        cells: list[DataRow] = [cells_of(_LINK_COLUMNS, link) for link in counted]
+        if between := [row for row in cells if row["source"] != row["target"]]:
+            rows[f"{record.case.variant}: {place(record.case)}, {record.case.mode}, {record.case.dtype}"] = between
+    text = "What goes from each device to each other in one step. Counted exactly on simulated devices, not measured."
+    columns = headers_of(_LINK_COLUMNS)
+    return Panel("link-matrix", "Bytes by link", text, columns, rows, choice="counted") if rows else None
 
 
 _TERMS = {
@@ -92,51 +134,18 @@ def words(machine: MachineResults) -> Panel | None:
 
 
 MOST_ROWS = 10_000
-_DIGITS = 5
-_COLUMNS = {
-    **{name: name for name in ("machine", "workload", "variant", "devices", "batch", "mode", "dtype", "outcome")},
-    "time_ms": "ms a step",
-    "low_ms": "low, 95 %",
-    "high_ms": "high, 95 %",
-    "ratio": "ratio to reference",
-    "percent": "% of ideal",
-    "items_per_s": "items/s",
-    "rounds": "rounds",
-    "host_mib": "host MiB",
-}
+_RAW = (
+    *("workload", "variant", "devices", "batch", "mode", "dtype", "outcome"),
+    *("ms a step", "low, 95 %", "high, 95 %", "ratio to reference", "% of ideal", "items/s", "rounds", "host MiB"),
+)
+_RAW_COLUMNS = sorted(titled(CASE_COLUMNS), key=lambda column: _RAW.index(column.header))
 
 
 def raw_table(machines: Sequence[MachineResults]) -> RawTable:
     """The first `MOST_ROWS` cases. Columns with one value, such as the workload's, come last."""
     every = [(machine.name, row) for machine in machines for row in machine.compared.cases]
-    rows = [_cells(name, row) for name, row in every[:MOST_ROWS]]
-    fields = [field for field in _COLUMNS if field != "machine" or len(machines) > 1]
-    fields.sort(key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
-    columns = {field: _COLUMNS[field] for field in fields}
+    rows = [{"machine": name, **cells_of(_RAW_COLUMNS, row)} for name, row in every[:MOST_ROWS]]
+    headers = ({"machine": "machine"} if len(machines) > 1 else {}) | headers_of(_RAW_COLUMNS)
+    fields = sorted(headers, key=lambda field: len(rows) > 1 and len({row[field] for row in rows}) == 1)
+    columns = {field: headers[field] for field in fields}
     return RawTable(columns, [[row[field] for field in fields] for row in rows], len(every) - len(rows))
-
-
-def _cells(machine: str, row: Row) -> dict[str, Cell]:
-    summary, case, time = row.summary, row.summary.case, row.summary.step_time_s
-    return {
-        "machine": machine,
-        "workload": case.workload,
-        "variant": str(case.variant),
-        "devices": short_devices(case.devices),
-        "batch": case.batch,
-        "mode": str(case.mode),
-        "dtype": str(case.dtype),
-        "outcome": "ok, few samples" if summary.thin_rounds else summary.ended,
-        "time_ms": _rounded(time and time.value, 1e3),
-        "low_ms": _rounded(time and time.low, 1e3),
-        "high_ms": _rounded(time and time.high, 1e3),
-        "ratio": _rounded(row.ratio and row.ratio.value),
-        "percent": _rounded(row.percent),
-        "items_per_s": _rounded(summary.items_per_s),
-        "rounds": summary.rounds_ok,
-        "host_mib": _rounded(summary.peak_rss_bytes and summary.peak_rss_bytes.value, 2**-20),
-    }
-
-
-def _rounded(value: float | None, factor: float = 1.0) -> float | None:
-    return None if value is None else float(f"{value * factor:.{_DIGITS}g}")

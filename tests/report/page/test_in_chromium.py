@@ -2,7 +2,6 @@
 
 import json
 import time
-from itertools import pairwise
 
 import pytest
 
@@ -110,23 +109,10 @@ def test_every_chart_is_drawn_and_nothing_is_asked_for(page, pages):
         "[...document.querySelectorAll('.chart')].map((each) => each.querySelectorAll('svg .role-mark path').length"
         " + each.querySelectorAll('svg .role-mark line').length)"
     )
-    assert len(marks) >= 15
+    assert len(marks) == 7
     assert min(marks) > 0
     assert page.requests == [(pages / "page.html").as_uri()]
     assert page.messages == []
-
-
-@pytest.mark.exhaustive
-def test_the_parts_of_an_outage_are_drawn(tab, pages):
-    tab.width(1400)
-    tab.messages.clear()
-    tab.open(pages / "elastic.html")
-    assert tab.run("document.querySelectorAll('#elastic-outages svg .mark-rect path').length") == 6
-    legend = texts(tab, "#elastic-outages .role-legend-label text")
-    assert legend == ["noticing", "stopping", "rendezvous", "start", "restore", "redone"]
-    assert len(texts(tab, "#elastic-outages tbody tr")) == 1
-    assert "kill@7:1 cost 12.5 s." in tab.run("document.body.innerText")
-    assert tab.messages == []
 
 
 @pytest.mark.exhaustive
@@ -134,7 +120,7 @@ def test_the_parts_of_an_outage_are_drawn(tab, pages):
 def test_a_line_for_each_case_and_the_table_of_changes_are_drawn(opened, name, places):
     page = opened(name)
     chart = "#m0-history-ratios .chart svg"
-    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 5
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path:not([stroke-dasharray])').length") == 5
     assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 5 * places
     assert commit(2)[:10] in texts(page, f"{chart} .mark-text text")
     assert len(texts(page, "#m0-history-changes tbody tr")) == 5
@@ -149,7 +135,7 @@ def test_base_and_head_of_each_gate_are_drawn_and_slower_gates_are_ringed(opened
     assert texts(page, "#gate0-ratios .choice")[0].startswith("Benchmark ")
     page.run(f"{select}.value = 'b0'; {select}.dispatchEvent(new Event('change'))")
     page.wait(f"document.querySelectorAll('{chart} .mark-symbol path[stroke=\"var(--bad)\"]').length === 2")
-    assert page.run(f"document.querySelectorAll('{chart} .mark-line path').length") == 2
+    assert page.run(f"document.querySelectorAll('{chart} .mark-line path:not([stroke-dasharray])').length") == 2
     assert page.run(f"document.querySelectorAll('{chart} .mark-symbol path[transform]').length") >= 2 * 20 + 2
     assert len(texts(page, "#gate0-ratios tbody tr")) == 2 * 20
 
@@ -158,7 +144,7 @@ def test_base_and_head_of_each_gate_are_drawn_and_slower_gates_are_ringed(opened
 def test_a_chart_has_a_name_and_its_table(page):
     assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.getAttribute('aria-label'))")
     shown = texts(page, "#m0-ratios-ratios table tbody tr")
-    assert len(shown) == 11
+    assert len(shown) == 10
     assert any(text.startswith("torch_dp") for text in shown)
 
 
@@ -218,28 +204,11 @@ def test_a_wide_page_fits_a_phone(opened, name):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", HISTORIES)
+@pytest.mark.parametrize("name", ["page.html", *HISTORIES])
 def test_charts_fit_the_page(opened, name):
-    """Only charts whose cells hold texts may be wider, and be scrolled."""
     page = opened(name, width=1000)
     assert page.run("document.querySelectorAll('.chart svg').length") > 0
     assert page.run("[...document.querySelectorAll('.chart')].every((each) => each.scrollWidth <= each.clientWidth)")
-
-
-@pytest.mark.exhaustive
-def test_numbers_of_cells_do_not_overlap_on_a_phone_and_their_chart_is_scrolled_by_keyboard(page, pages):
-    page.width(390)
-    page.open(pages / "page.html")
-    chart = "document.querySelector('#m0-memory-device-memory .chart')"
-    boxes = page.run(
-        f"[...{chart}.querySelectorAll('.mark-text.role-mark text')].map((each) => each.getBoundingClientRect())"
-        ".map((each) => [each.top, each.left, each.right]).sort((a, b) => a[0] - b[0] || a[1] - b[1])"
-    )
-    assert len(boxes) > 80
-    rows = [(one, other) for one, other in pairwise(boxes) if one[0] == other[0]]
-    assert all(one[2] < other[1] for one, other in rows)
-    assert page.run(f"{chart}.scrollWidth > {chart}.clientWidth")
-    assert page.run(f"{chart}.tabIndex") == 0
 
 
 @pytest.mark.exhaustive

@@ -5,21 +5,16 @@ import re
 
 import pytest
 
+from dpbench.analysis.compare_variants import compare
 from dpbench.judge.estimate import Estimate
-from dpbench.report.page.charts.device_charts import STEP_TIMES_ALONG, link_matrix, phases
-from dpbench.report.page.charts.time_charts import (
-    efficiency,
-    ratio_fields,
-    ratios,
-    ratios_to_fastest,
-    throughput,
-)
+from dpbench.report.page.charts.device_charts import phases, rounds_along
+from dpbench.report.page.charts.time_charts import ratio_fields, ratios, throughput
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
-from dpbench.report.page.drawing import drawn, shaped
+from dpbench.report.page.drawing import axis_of, drawn, shaped
 from dpbench.report.page.inputs import PageInputs
 from dpbench.report.page.machines import MOST_SETTINGS, by_machine
-from dpbench.report.page.plain_tables import raw_table
+from dpbench.report.page.plain_tables import links, raw_table
 from tests.report.page.making_page import failed_record, gpu_records, lane_records
 from tests.report.page.test_pages import counted
 
@@ -30,18 +25,6 @@ SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+c
 
 def first(panel):
     return panel.rows[panel.first]
-
-
-def test_the_fastest_scheme_is_compared_with_every_other_and_with_one_device():
-    rows = first(ratios_to_fastest(LANES_MACHINE))
-    by_variant = {row["variant"]: row for row in rows}
-    (best,) = (row for row in rows if row["shown"] == "1.00")
-    assert rows[0] is by_variant["single"]
-    assert by_variant["single"]["high"] < 1 == best["low"] == best["high"]
-    assert [row["ratio"] for row in rows] == sorted(row["ratio"] for row in rows)
-    answer = page_of(PageInputs(lane_records())).machines[0].main.answer
-    ends = [by_variant["single"][end] for end in ("ratio", "high", "low")]
-    assert "{:.2f} [{:.2f}, {:.2f}] times the time of one device".format(*(1 / end for end in ends)) in answer
 
 
 def test_a_ratio_far_from_the_others_stands_at_the_end_of_the_chart():
@@ -74,17 +57,11 @@ def test_the_text_says_of_a_cut_only_where_there_is_one():
     assert sentence not in ratios(LANES_MACHINE).text
 
 
-def test_one_scheme_is_compared_with_no_other():
-    records = [record for record in lane_records() if str(record.case.variant) == "tuned"]
-    (machine,) = by_machine(records)
-    assert ratios_to_fastest(machine) is None
-
-
 def test_panels_show_the_setting_with_most_variants_devices_and_items_first():
     assert ratios(GPU_MACHINE).first == SETTING
-    for panel in (throughput(GPU_MACHINE), efficiency(GPU_MACHINE)):
-        assert panel.first in panel.rows
-        assert panel.labels[panel.first] == "strong: batch 256 on all devices"
+    panel = throughput(GPU_MACHINE)
+    assert panel.first in panel.rows
+    assert panel.labels[panel.first] == "strong: batch 256 on all devices"
 
 
 def test_phases_add_up_and_a_variant_without_parts_has_whole_phases():
@@ -122,39 +99,41 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
 def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
     monkeypatch.setattr("dpbench.report.page.charts.device_charts._MOST_POINTS", 30)
     (machine,) = by_machine(lane_records(rounds=12))
-    panel = STEP_TIMES_ALONG(machine)
+    panel = rounds_along(machine)
     counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}
     assert counts == {"naive": [0, 2, 4, 6, 8, 10], "tuned": [0, 2, 4, 6, 8, 10]}
     assert "only some are shown" in panel.text
-    assert "only some are shown" not in STEP_TIMES_ALONG(LANES_MACHINE).text
+    assert "only some are shown" not in rounds_along(LANES_MACHINE).text
 
 
-def test_bytes_by_link_have_a_cell_for_each_direction():
+def test_bytes_by_link_have_a_row_for_each_direction():
     (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19, sim0_to_sim0=1)])
-    (cells,) = link_matrix(machine).rows.values()
-    sent = [(cell["source"], cell["target"], cell["mib"], cell["copies"]) for cell in cells]
-    assert sent == [("sim:0", "sim:1", 2.0, 2), ("sim:1", "sim:0", 1.0, 2)]
-    assert link_matrix(LANES_MACHINE) is None
+    (rows,) = links(machine).rows.values()
+    sent = [(row["source"], row["target"], row["shown"], row["copies"]) for row in rows]
+    assert sent == [("sim:0", "sim:1", "2.00 MiB", 2), ("sim:1", "sim:0", "1.00 MiB", 2)]
+    assert links(LANES_MACHINE) is None
 
 
 def test_a_text_of_a_record_is_no_name_in_a_chart():
     columns = {"a": "$rows"}
-    spec = drawn("history", columns, axis="$x", places=["$columns", "$none"], colour={"field": "$y"})
+    x = {"title": "$x", "scale": {"domain": ["$columns", "$none"]}}
+    spec = drawn("lines", columns, x=x, value=axis_of("$a", "$b"), colour={"field": "$y"})
     (_, line, *_) = spec["layer"]
-    assert (line["encoding"]["x"]["title"], line["encoding"]["x"]["scale"]["domain"]) == ("$x", ["$columns", "$none"])
+    assert line["encoding"]["x"] == x
+    assert (line["encoding"]["y"]["field"], line["encoding"]["y"]["title"]) == ("$a", "$b")
     assert line["encoding"]["color"] == {"field": "$y"}
     assert spec["layer"][-1]["encoding"]["tooltip"] == [{"field": "a", "title": "$rows"}]
-    with pytest.raises(KeyError, match="places"):
-        drawn("history", columns, axis="", colour={})
+    with pytest.raises(KeyError, match="value"):
+        drawn("lines", columns, x={}, colour={})
 
 
 def test_a_section_without_data_is_left_out():
     page = page_of(PageInputs(lane_records()))
     ids = [section.id for section in page.machines[0].sections]
-    assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-memory", "m0-devices", "m0-environment", "m0-words"]
+    assert ids == ["m0-ratios", "m0-scaling", "m0-phases", "m0-devices", "m0-environment", "m0-words"]
     full = page_of(PageInputs([*gpu_records(), failed_record("naive", "out of memory")]))
     assert [section.id for section in full.machines[0].sections] == [
-        *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-memory", "m0-devices", "m0-links"),
+        *("m0-ratios", "m0-scaling", "m0-phases", "m0-ablation", "m0-devices"),
         *("m0-outcomes", "m0-environment", "m0-words"),
     ]
 
@@ -217,4 +196,11 @@ def test_step_times_that_differ_widely_are_on_a_logarithmic_axis():
     slow = records[0].model_copy(update={"samples_s": tuple(20 * sample_s for sample_s in records[0].samples_s)})
     for made, kind in ((records, None), ([slow, *records[1:]], "log")):
         (machine,) = by_machine(made)
-        assert STEP_TIMES_ALONG(machine).spec["layer"][0]["encoding"]["y"]["scale"].get("type") == kind
+        assert rounds_along(machine).spec["layer"][0]["encoding"]["y"]["scale"].get("type") == kind
+
+
+def test_records_of_one_machine_are_not_compared_again():
+    compared = compare(lane_records())
+    (machine,) = by_machine(lane_records(), compared=compared)
+    assert machine.compared is compared
+    assert all(one.compared is not compared for one in by_machine([*lane_records(), *gpu_records()], compared=compared))

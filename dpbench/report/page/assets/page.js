@@ -66,7 +66,7 @@
     const copy = structuredClone(spec);
     for (const layer of copy.layer) {
       const colour = layer.encoding.color;
-      if (!colour?.scale?.domain || !rows.some((row) => colour.field in row)) continue; // a field that the chart derives
+      if (!colour?.scale?.domain ) continue;
       const used = new Set(rows.map((row) => row[colour.field]));
       const pairs = colour.scale.domain.map((name, i) => [name, colour.scale.range[i]]).filter(([name]) => used.has(name));
       colour.scale = { domain: pairs.map(([name]) => name), range: pairs.map(([, value]) => value) };
@@ -87,27 +87,15 @@
     return config;
   };
 
-  // The width in which the texts of a chart's cells do not overlap; 0 if it has no cells with texts.
-  const leastWidth = (spec, rows, labelLimit) => {
-    if (spec.layer[0].mark.type !== "rect") return 0;
-    const { x, y, text } = spec.layer.find((layer) => layer.mark.type === "text").encoding;
-    const longest = (channel) => Math.max(...rows.map((row) => String(row[channel.field] ?? "").length));
-    const columns = new Set(rows.map((row) => row[x.field])).size;
-    return Math.ceil(Math.min(labelLimit, 7 * longest(y)) + columns * (8 * longest(text) + 10));
-  };
-
   const drawChart = async (place, spec, rows) => {
     const whole = { ...withUsedColours(spec, rows), data: { values: rows } };
     const config = fittingConfig(place.clientWidth, whole);
-    const least = leastWidth(whole, rows, config.axis.labelLimit);
-    const inner = make("div");
-    inner.style.minWidth = `${least}px`;
-    place.replaceChildren(inner);
+    place.replaceChildren();
     const compiled = vegaLite.compile(whole, { config, logger: vega.logger(vega.Error) }).spec;
     const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
       expr: vega.expressionInterpreter,
       renderer: "svg",
-      container: inner,
+      container: place,
       tooltip: showTip,
       logLevel: vega.Error,
     });
@@ -130,23 +118,22 @@
     );
     figure.querySelector(".table").replaceChildren(table);
     if (panel.spec) await drawChart(figure.querySelector(".chart"), panel.spec, set.rows);
-    figure.querySelectorAll(".table, .chart").forEach(letScroll);
+    letScroll(figure.querySelector(".table"));
   };
 
-  // What is wider than the page scrolls sideways, also by keyboard. A region needs a name; a chart is an image and has one.
-  const letScroll = (place) => {
-    const isWider = place.scrollWidth > place.clientWidth;
-    const title = place.closest("figure").querySelector("h3, summary").textContent;
-    const region = place.matches(".table") ? { role: "region", "aria-label": title } : {};
-    for (const [key, value] of Object.entries({ tabindex: "0", ...region })) {
-      if (isWider) place.setAttribute(key, value);
-      else place.removeAttribute(key);
+  // A table that is wider than the page scrolls sideways, also by keyboard. A region needs a name.
+  const letScroll = (table) => {
+    const isWider = table.scrollWidth > table.clientWidth;
+    const title = table.closest("figure").querySelector("h3, summary").textContent;
+    for (const [key, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": title })) {
+      if (isWider) table.setAttribute(key, value);
+      else table.removeAttribute(key);
     }
   };
   const sizes = new ResizeObserver((changed) => changed.forEach(({ target }) => letScroll(target)));
 
   const figures = [...document.querySelectorAll("figure[data-panel]")];
-  for (const figure of figures) figure.querySelectorAll(".table, .chart").forEach((place) => sizes.observe(place));
+  for (const figure of figures) sizes.observe(figure.querySelector(".table"));
   for (const select of document.querySelectorAll("select[data-choice]")) {
     const panel = data.panels[select.closest("figure").dataset.panel];
     panel.sets.forEach((set) => select.append(make("option", set.label, { value: set.key })));

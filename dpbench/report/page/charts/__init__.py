@@ -1,5 +1,5 @@
 """The charts: from a machine's results to a panel, or None without data. Pure.
 
 time_charts.py    which variant is faster, how far from the ideal, what a technique is worth, projected times
-device_charts.py  time by phase, memory, how busy the devices are, bytes by link, rounds along the run
+device_charts.py  time by phase, rounds along the run
 """

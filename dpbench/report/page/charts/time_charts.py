@@ -16,18 +16,19 @@ from dpbench.report.page.drawing import (
     BAD,
     GOOD,
     LABEL_ROOM,
+    LOG,
     MUTED,
     STEP_PX,
-    Spec,
+    axis_of,
     coloured,
     drawn,
     row_step,
     rows_of,
     series,
 )
-from dpbench.report.page.inputs import ProjectedMachine, ProjectedShare, ProjectedVariant
+from dpbench.report.page.inputs import ProjectedMachine, ProjectedVariant
 from dpbench.report.page.machines import MachineResults, apart
-from dpbench.report.page.parts import Columns, DataRow, Panel
+from dpbench.report.page.parts import DataRow, Panel
 from dpbench.text.quantities import number
 
 _MS = 1e-3
@@ -38,57 +39,35 @@ _LARGEST = 5.0
 def ratios(machine: MachineResults) -> Panel | None:
     """Times over the reference's."""
     known = {str(comparison.reference) for comparison in machine.shown if comparison.reference is not None}
-    references = " or ".join(sorted(known))
+    over = " or ".join(sorted(known))
     text = (
-        f"Each dot is a variant's time for a step over the time of {references}. The line is its 95 % interval. "
+        f"Each dot is a variant's time for a step over the time of {over}. The line is its 95 % interval. "
         "Left of 1 is faster. A variant whose line reaches 1 may be as fast."
     )
+    columns = {"variant": "variant", "time": "ms a step"}
+    columns |= {"shown": f"time over {over} [95 % interval]", "rounds": "rounds"}
 
     def rows(comparison: Comparison) -> list[DataRow]:
         return _ratios([(row.summary, row.ratio) for row in comparison.rows if row.ratio is not None])
 
-    return _compared(machine, "ratios", references, text, rows)
-
-
-def ratios_to_fastest(machine: MachineResults) -> Panel | None:
-    """Times over the fastest scheme's, with one device among them."""
-    text = (
-        "The same times over those of the scheme with the shortest median, round by round. It answers whether that "
-        "scheme is the fastest for sure: every other line is then right of 1. single and floor may be left of it: they "
-        "are no schemes, but one device with the whole batch, and one chunk after another on it."
-    )
-    return _compared(machine, "fastest", "the fastest", text, _to_fastest)
-
-
-def _to_fastest(comparison: Comparison) -> list[DataRow]:
-    winner, timed = comparison.winner, [row.summary for row in comparison.fastest_first]
-    if winner is None or len(timed) < 2:
-        return []
-    return _ratios([(summary, summary.ratio_to(winner.best)) for summary in timed])
-
-
-_Rows = Callable[[Comparison], list[DataRow]]
-
-
-def _compared(machine: MachineResults, name: str, over: str, text: str, rows: _Rows) -> Panel | None:
-    columns = {"variant": "variant", "time": "ms a step"}
-    columns |= {"shown": f"time over {over} [95 % interval]", "rounds": "rounds"}
     title = f"Time compared with {over}"
-    axis, colour = f"time over {over}", machine.colour()
-    return _forest(machine, name, title, text, axis=axis, columns=columns, rows=rows, colour=colour)
+    look = _ratio_look(over, machine)
+    return machine.panel("ratios", title, _with_cuts(text), columns=columns, rows=rows, chart="intervals", **look)
 
 
-def _forest(
-    machine: MachineResults, name: str, title: str, text: str, *, axis: str, columns: Columns, rows: _Rows, colour: Spec
-) -> Panel | None:
-    """Ratios in rows. The text has a sentence on those beyond the chart, if there are any."""
+def _with_cuts(text: str) -> Callable[[Sequence[DataRow]], str]:
+    """The text, with a sentence on ratios beyond the chart if there are any."""
 
-    def whole_text(rows: Sequence[DataRow]) -> str:
+    def of_rows(rows: Sequence[DataRow]) -> str:
         is_cut = any(str(row["label"]).endswith(_CUT) for row in rows)
         return f"{text} A dot with ▸ is beyond the chart." if is_cut else text
 
-    look = {"axis": axis, "colour": colour, "height": row_step(machine.variants, least=STEP_PX + 8)}
-    return machine.panel(name, title, whole_text, columns=columns, rows=rows, chart="intervals", **look)
+    return of_rows
+
+
+def _ratio_look(over: str, machine: MachineResults) -> dict[str, object]:
+    height = row_step(machine.variants, least=STEP_PX + 8)
+    return {"mark": 1.0, "value": axis_of("ratio", f"time over {over}", **LOG), "height": height}
 
 
 def _ratios(pairs: Sequence[tuple[Summary, Estimate]]) -> list[DataRow]:
@@ -133,9 +112,9 @@ def ablation(machine: MachineResults) -> Panel | None:
         "Each row is tuned with one technique changed. Right of 1 the change costs time, so tuned's own choice is "
         "worth that much. A line that reaches 1 decides nothing."
     )
-    title, colour = "What each technique is worth", coloured("verdict", list(_VERDICTS.values()))
-    axis = "time over that of tuned"
-    return _forest(machine, "ablation", title, text, axis=axis, columns=columns, rows=_changes, colour=colour)
+    title, look = "What each technique is worth", _ratio_look("that of tuned", machine)
+    look["colour"] = coloured("verdict", list(_VERDICTS.values()))
+    return machine.panel("ablation", title, _with_cuts(text), columns=columns, rows=_changes, chart="intervals", **look)
 
 
 def _changes(comparison: Comparison) -> list[DataRow]:
@@ -163,8 +142,8 @@ def throughput_here(machine: MachineResults) -> Panel | None:
     columns = {"variant": "variant", "items": "items/s", "percent": "% of ideal"}
     ideal = ideal_in_words(comparison.setting for comparison in machine.shown)
     text = f"Items a second of each variant. The upright mark is the ideal: {ideal}."
-    title = "Throughput against the ideal"
-    return machine.panel("throughput", title, text, columns=columns, rows=_throughputs)
+    title, value = "Throughput against the ideal", axis_of("from", "items a second")
+    return machine.panel("throughput", title, text, columns=columns, rows=_throughputs, chart="bars", value=value)
 
 
 def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
@@ -173,53 +152,37 @@ def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
         if row.percent is not None and items is not None and ideal is not None:
             yield {
                 "variant": str(row.summary.case.variant),
+                "from": 0.0,
+                "to": items,
                 "items": float(f"{items:.4g}"),
                 "ideal": ideal,
                 "percent": round(row.percent, 1),
                 "label": f"{number(row.percent)} %",
-                "label_at": ideal if _NEAR_IDEAL_PERCENT < row.percent < 100 else items,
+                "end": ideal if _NEAR_IDEAL_PERCENT < row.percent < 100 else items,
                 "room": LABEL_ROOM * max(items, ideal),
             }
 
 
 def throughput(machine: MachineResults) -> Panel | None:
-    """Items a second by number of devices."""
-    text = "Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {}."
-    title, shown = "Throughput by number of devices", {"shown": "items a second", "percent": "% of ideal"}
-    return _scaling(machine, "scaling", title, text, shown=shown, rows=_scalings(machine))
-
-
-def efficiency(machine: MachineResults) -> Panel | None:
-    """The percentage of the ideal by number of devices."""
-    text = (
-        "Throughput as a percentage of the ideal, {}. Strong scaling keeps the global batch, weak scaling the items of "
-        "each device."
-    )
-    known = {key: [row for row in rows if row["percent"] is not None] for key, rows in _scalings(machine).items()}
-    title, shown = "Scaling efficiency", {"percent": "% of ideal"}
-    return _scaling(machine, "efficiency", title, text, shown=shown, rows=known)
-
-
-def _scaling(
-    machine: MachineResults, name: str, title: str, text: str, *, shown: Columns, rows: "_Scalings"
-) -> Panel | None:
-    """The page's first setting comes first; the names lack the axes of all."""
-    rows = {key: own for key, every in rows.items() if (own := _on_several_counts(every))}
+    """Items a second by number of devices. The page's first setting comes first; the names lack the axes of all."""
+    rows = {key: own for key, every in _scalings(machine).items() if (own := _on_several_counts(every))}
     if not rows:
         return None
     main = [] if machine.main is None else [_strong(machine.main.setting), _weak(machine.main.setting)]
     first = next((key for key in main if key in rows), next(iter(rows)))
     ideal = ideal_in_words((comparison.setting for comparison in machine.compared.comparisons), of_scaling=True)
-    columns = {"variant": "variant", "devices": "devices", **shown}
-    spec = drawn(name, columns, colour=machine.colour(legend=True))
-    labels = apart({key: key for key in rows})
-    return Panel(name, title, text.format(ideal), columns, rows, spec, "scaling", first, labels)
+    text = (
+        f"Items a second by number of devices, with 95 % intervals. The dashed line is the ideal: {ideal}. "
+        "Strong scaling keeps the global batch, weak scaling the items of each device."
+    )
+    columns = {"variant": "variant", "devices": "devices", "shown": "items a second", "percent": "% of ideal"}
+    x = {"field": "devices", "type": "ordinal", "title": "devices", "axis": {"labelAngle": 0}}
+    spec = drawn("lines", columns, x=x, value=axis_of("items", "items a second"), colour=machine.colour(legend=True))
+    title, labels = "Throughput by number of devices", apart({key: key for key in rows})
+    return Panel("scaling", title, text, columns, rows, spec, "scaling", first, labels)
 
 
-_Scalings = Mapping[str, list[DataRow]]
-
-
-def _scalings(machine: MachineResults) -> _Scalings:
+def _scalings(machine: MachineResults) -> Mapping[str, list[DataRow]]:
     scalings: dict[str, list[DataRow]] = {}
     for rung in (rung for ladder in ladders(machine.compared) for rung in ladder.rungs):
         scalings.setdefault(_strong(rung.summary.case), []).extend(_point(rung.summary, rung.ideal_items_per_s))
@@ -268,7 +231,6 @@ def _point(summary: Summary, ideal_items_per_s: float | None) -> Iterator[DataRo
     }
 
 
-_LEAST_SHARE = 0.05
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."
 SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the whole batch."
 _PROJECTED, _MEASURED = "projected", "measured"
@@ -290,8 +252,8 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
     columns = {"variant": "variant", "kind": "time", "shown": "ms a step [interval]", "speed_up": "speed-up"}
     columns |= {"bound": "bound by", "reason": "reason"}
     colour = coloured("kind", [(_PROJECTED, series(4)), (_MEASURED, series(0))])
-    height = row_step(row["row"] for row in every)
-    spec = drawn("projected", columns, rows=rows_of("row"), colour=colour, height=height)
+    height, value = row_step(row["row"] for row in every), axis_of("ms", "ms a step")
+    spec = drawn("intervals", columns, mark=0, rows=rows_of("row"), value=value, colour=colour, height=height)
     text = (
         "Projected times are computed from a description of the machine, not measured on it. Their line is an "
         "interval: how far published steps are from their sums. "
@@ -318,17 +280,13 @@ def _rows(machine: ProjectedMachine, measured: Sequence[MachineResults]) -> Iter
 
 
 def _projected(variant: ProjectedVariant) -> DataRow:
-    time, speed_up = variant.step_time_s, variant.speed_up
-    bound = ", ".join([_bound(cause) for cause in variant.bound_by if cause.share >= _LEAST_SHARE][:3])
-    estimate = None if time is None else time.estimate
-    speed = "-" if speed_up is None else number(speed_up.mid)
-    more = {"speed_up": speed, "bound": bound or "-", "reason": variant.reason or ""}
-    return {**_row(variant.variant, _PROJECTED, estimate), **more}
-
-
-def _bound(cause: ProjectedShare) -> str:
-    """Older projections have several parts with shares."""
-    return cause.part if cause.share == 1 else f"{cause.part} {cause.share:.0%}"
+    time = variant.step_time_s
+    return {
+        **_row(variant.variant, _PROJECTED, None if time is None else time.estimate),
+        "speed_up": "-" if variant.speed_up is None else number(variant.speed_up.mid),
+        "bound": ", ".join(bound.part for bound in variant.bound_by) or "-",
+        "reason": variant.reason or "",
+    }
 
 
 def _row(variant: str, kind: str, time: Estimate | None) -> DataRow:
@@ -338,6 +296,7 @@ def _row(variant: str, kind: str, time: Estimate | None) -> DataRow:
         "variant": variant,
         "kind": kind,
         "ms": None if time is None else time.value * 1e3,
+        "label": "" if time is None else number(time.value * 1e3),
         "low": low,
         "high": high,
         "shown": "-" if time is None else time.text(1e-3),
