@@ -138,7 +138,7 @@ def children_of_a_zygote(zygote: Zygote | None) -> Iterator[None]:
 
 @contextmanager
 def new_children() -> Iterator[None]:
-    """Inside the block each child starts anew: in forks of a process that has run more, calls may be counted elsewhere."""
+    """Inside the block each child starts anew. In a fork of the zygote a call may be counted at another line."""
     with _started_by(subprocess):
         yield
 
