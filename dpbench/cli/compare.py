@@ -60,8 +60,8 @@ def compare(options: SpecOptions, output: MeasuredOutput) -> ExitCode:
     """Compare the variants that this machine can run."""
     budget = USUAL if options.budget is None else options.budget
     settles = options.budget is None and options.rounds is None
-    given = asdict(options) | {"budget": budget, "case_time": budget}
-    with leading(os.environ, lambda: from_options(given)) as lead:
+    texts = asdict(options) | {"budget": budget, "case_time": budget}
+    with leading(os.environ, lambda: from_options(texts)) as lead:
         if isinstance(lead, ExitCode):
             return lead
         return measure_spec(

@@ -58,8 +58,8 @@ def counts(
         if value:
             raise WrongInputError(f"{name}: {value!r} is of a script; allowed: with --script")
     if check or update:
-        given = [name for name, value in {**chosen, "events": events}.items() if value is not None]
-        return _expectations(expected, given, check=check, update=update, as_json=as_json)
+        options = [name for name, value in {**chosen, "events": events}.items() if value is not None]
+        return _expectations(expected, options, check=check, update=update, as_json=as_json)
     spec = from_options(chosen | {"variants": variants or ",".join(DEFAULT_VARIANTS)})
     planned = plan_counts(spec) if events is None else plan_recording(spec)
     records = countable(count_planned(planned, events))
@@ -69,14 +69,14 @@ def counts(
 
 
 def _script(
-    script: str, given: dict[str, int | None], args: tuple[str, ...], beside: dict[str, Any], *, as_json: bool
+    script: str, values: dict[str, int | None], args: tuple[str, ...], beside: dict[str, Any], *, as_json: bool
 ) -> ExitCode:
     for name, value in beside.items():
         if value is not None:
             raise WrongInputError(f"--{name}: {value!r} does not fit a script; allowed: --script without it")
     if not os.path.isfile(script):
         raise WrongInputError(f"script: {script!r} is no file; allowed: a script of Python")
-    numbers = {name: value for name, value in given.items() if value is not None}
+    numbers = {name: value for name, value in values.items() if value is not None}
     fields = {"script": script, "args": args, **numbers}
     job = validated(ScriptJob, fields, lambda key: _RANKS if key == "ranks" else f"--{key}")
     with waiting(f"counting {script}"):
@@ -88,10 +88,10 @@ def _script(
     return ExitCode.OK
 
 
-def _expectations(folder: Path, given: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
-    if given or (check and update):
+def _expectations(folder: Path, options: list[str], *, check: bool, update: bool, as_json: bool) -> ExitCode:
+    if options or (check and update):
         option, other = ("check", "update") if check else ("update", "")
-        raise WrongInputError(f"--{option}: counts a set of its own; allowed: without --{(given or [other])[0]}")
+        raise WrongInputError(f"--{option}: counts a set of its own; allowed: without --{(options or [other])[0]}")
     if check:
         check_folder(folder)
     else:

@@ -148,8 +148,8 @@ def _borrowed(asv: str | None, pytest: str | None) -> tuple[Selection, ...]:
         re.compile(asv or "")
     except re.error as error:
         raise GateInputError(f"--asv: {asv!r}: {error}; allowed: a regular expression") from error
-    given = {"asv": asv and _from_top(asv), "pytest": pytest}
-    return tuple(Selection(**{suite: text}, pattern=True) for suite, text in given.items() if text)
+    texts = {"asv": asv and _from_top(asv), "pytest": pytest}
+    return tuple(Selection(**{suite: text}, pattern=True) for suite, text in texts.items() if text)
 
 
 def _from_top(asv: str) -> str:

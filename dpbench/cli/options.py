@@ -80,9 +80,9 @@ def output_path(text: str) -> Path:
     return Path(text)
 
 
-def _option_path(given: str | Path) -> Path:
+def _option_path(text: str | Path) -> Path:
     try:
-        return output_path(str(given))
+        return output_path(str(text))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.") from error
 

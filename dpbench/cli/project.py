@@ -67,8 +67,8 @@ def project(
         math, ahead, None if one_device is None else one_device / 1e3, loader_items_per_s=loader, fitted=fitted()
     )
     projections = [
-        project_machine(described, counted, workload, chosen, ways=own, batch=size, setting=setting)
-        for described, own in zip(machines, ways, strict=True)
+        project_machine(described, counted, workload, chosen, ways=machine_ways, batch=size, setting=setting)
+        for described, machine_ways in zip(machines, ways, strict=True)
     ]
     content = projections_json(projections)
     show(content if output.as_json else projections_text(projections))

@@ -74,6 +74,6 @@ def _traced(spec: Spec) -> Trace:
         raise UnusableMachineError(reason)
     plan = plan_measured(spec, machine)
     # The plan has a `single` with a smaller batch too, for percentages.
-    wanted = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
+    cases = [case for case in plan.cases if case.variant in spec.variants and case.batch == spec.batch[0]]
     with waiting("profiling a step of each variant"):
-        return trace_recorded(wanted, plan.skipped)
+        return trace_recorded(cases, plan.skipped)

@@ -46,13 +46,13 @@ def apply_with(
     count = len(modules)
     if not count:
         raise ValueError(f"modules is {modules!r}; at least one module is needed")
-    for name, given in (("inputs", inputs), ("kwargs_tup", kwargs_tup), ("devices", devices)):
-        if given is not None and len(given) != count:
-            raise AssertionError(f"The number of modules {count} is not equal to the number of {name} {len(given)}")
-    used = [_device_of(given, None if devices is None else devices[i]) for i, given in enumerate(inputs)]
+    for name, values in (("inputs", inputs), ("kwargs_tup", kwargs_tup), ("devices", devices)):
+        if values is not None and len(values) != count:
+            raise AssertionError(f"The number of modules {count} is not equal to the number of {name} {len(values)}")
+    used = [_device_of(chunk, None if devices is None else devices[i]) for i, chunk in enumerate(inputs)]
     calls = [
-        _call_for(i, module, given, {} if kwargs_tup is None else kwargs_tup[i], device)
-        for i, (module, given, device) in enumerate(zip(modules, inputs, used, strict=True))
+        _call_for(i, module, chunk, {} if kwargs_tup is None else kwargs_tup[i], device)
+        for i, (module, chunk, device) in enumerate(zip(modules, inputs, used, strict=True))
     ]
     is_training = getattr(modules[0], "training", None)
     state = ThreadState.of_this_thread()

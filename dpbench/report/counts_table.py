@@ -67,12 +67,12 @@ def _table(title: str, records: Sequence[CountRecord], *, differing: bool) -> Ta
     """Counts on simulated devices and on CPU lanes share a variant's column."""
     columns: dict[VariantId, dict[str, Value]] = {}
     for record in records:
-        known = columns.setdefault(record.case.variant, {})
+        of_variant = columns.setdefault(record.case.variant, {})
         figures = figures_of(record.counts).items() if record.counts else ()
-        known |= {name: value for name, value in figures if known.get(name) is None}
+        of_variant |= {name: value for name, value in figures if of_variant.get(name) is None}
     rows: list[dict[str, str | None]] = []
-    for name in dict.fromkeys(name for known in columns.values() for name in known):
-        values = {variant: known.get(name) for variant, known in columns.items()}
+    for name in dict.fromkeys(name for of_variant in columns.values() for name in of_variant):
+        values = {variant: of_variant.get(name) for variant, of_variant in columns.items()}
         if differing and len({value for value in values.values() if value is not None}) == 1:
             continue
         if any(value or isinstance(value, float) for value in values.values()):

@@ -50,7 +50,9 @@ def _figure(name: str, header: str, unit: float | None = None) -> Column:
     return Column(header, lambda line: line.device and line.device.value(name), key=name, unit=unit)
 
 
-_SMS, _KERNEL, _MEMORY = "busy SMs", "time with a kernel", "memory"
+_SMS = "busy SMs"
+_KERNEL = "time with a kernel"
+_MEMORY = "memory"
 _FIGURES = {
     _SMS: _figure("sm_busy_percent", "busy\nSMs, %"),
     _KERNEL: _figure("kernel_running_percent", "with a\nkernel, %"),
@@ -198,5 +200,5 @@ def _busy(window: BenchmarkReadings) -> str:
     """For each GPU the percentage of busy SMs, or else of the time in which a kernel ran."""
     gpus = [gpu for gpu in (window.telemetry or {}).values() if isinstance(gpu, DeviceTelemetry)]
     values = [(gpu.sm_busy_percent.value, gpu.kernel_running_percent.value) for gpu in gpus]
-    known = [sm if sm is not None else running for sm, running in values]
-    return ", ".join("?" if value is None else f"{value:.0f}" for value in known) or NONE
+    percents = [sm if sm is not None else running for sm, running in values]
+    return ", ".join("?" if value is None else f"{value:.0f}" for value in percents) or NONE

@@ -42,10 +42,10 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
 
     A failed record has no environment. Its row has the machine, torch and commit of the other records of its run.
     """
-    known = {record.run: record.environment for record in records if record.environment is not None}
+    environments = {record.run: record.environment for record in records if record.environment is not None}
     if table is RowKind.SAMPLES:
         return [
-            {**_run(record, known), **axes, "round": record.round, "sample": number, "step_time_s": step_time_s}
+            {**_run(record, environments), **axes, "round": record.round, "sample": number, "step_time_s": step_time_s}
             for record in records
             for axes in [exported(AXES, CaseRow(Summary(record.case, record.outcome)))]
             for number, step_time_s in enumerate(record.step_times_s)
@@ -54,14 +54,14 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
     for record in records:
         of_case.setdefault((record.run, record.case.id), []).append(record)
     return [
-        _run(next((record for record in rounds if record.environment), rounds[0]), known)
+        _run(next((record for record in rounds if record.environment), rounds[0]), environments)
         | exported(CASE_COLUMNS, CaseRow(summarise(rounds)))
         for rounds in of_case.values()
     ]
 
 
-def _run(record: Record, known: Mapping[str, Environment]) -> dict[str, Cell]:
-    machine = record.environment or known.get(record.run)
+def _run(record: Record, environments: Mapping[str, Environment]) -> dict[str, Cell]:
+    machine = record.environment or environments.get(record.run)
     return {
         "run": record.run,
         "hostname": machine.hostname if machine else None,

@@ -21,10 +21,12 @@ from dpbench.text.outside import one_line
 from dpbench.text.quantities import number
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-LEAST_WIDTH, MOST_WIDTH = 8, 24
+LEAST_WIDTH = 8
+MOST_WIDTH = 24
 """Columns of a bar. A terminal without room for the least gets no bars."""
 NONE = "-"
-_BETWEEN, _EDGE = 2, 1
+_BETWEEN = 2
+_EDGE = 1
 """Spaces between two columns, and at each edge of a table."""
 _NAME_WIDTH = 20
 
@@ -185,13 +187,13 @@ class Table:
 
     def _parts(self, width: int) -> Iterator[Sequence[Column]]:
         part: list[Column] = []
-        others = self.columns[self.keys :]
-        for column in others:
+        other_columns = self.columns[self.keys :]
+        for column in other_columns:
             if part and self._width([*part, column], width) > width:
                 yield part
                 part = []
             part.append(column)
-        if part or not others:
+        if part or not other_columns:
             yield part
 
     def _width(self, columns: Sequence[Column], width: int) -> int:
@@ -204,10 +206,10 @@ class Table:
         return max(cell_len(line) for text in texts for line in text.split("\n"))
 
     def _key_widths(self, width: int) -> list[int]:
-        first, *others = map(self._column_width, self.columns[: self.keys])
-        first = min(first, max(8, width // 2 - sum(others)))
+        first, *other_keys = map(self._column_width, self.columns[: self.keys])
+        first = min(first, max(8, width // 2 - sum(other_keys)))
         if self.least_key is not None:
-            rest = [first, *others, *map(self._column_width, self.columns[self.keys :])]
+            rest = [first, *other_keys, *map(self._column_width, self.columns[self.keys :])]
             over = sum(rest) + _BETWEEN * len(rest) + 2 * _EDGE - width
             first -= over if 0 < over <= first - self.least_key else 0
-        return [first, *others]
+        return [first, *other_keys]

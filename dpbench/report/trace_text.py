@@ -25,8 +25,8 @@ def trace_text(trace: Trace) -> Group:
     lines = [Text(trace.title, style="bold"), Text(source_words(trace.source))]
     for variant in trace.variants:
         if variant.timeline is not None:
-            heading, *others = words(variant, trace.source)
-            lines += [Text(), Text(heading, style="bold"), *(Text(f"  {line}") for line in others)]
+            heading, *sentences = words(variant, trace.source)
+            lines += [Text(), Text(heading, style="bold"), *(Text(f"  {line}") for line in sentences)]
     reasons = by_reason((v.variant, str(v.reason)) for v in trace.variants if v.timeline is None)
     return Group(*lines, *(Text(f"\n{reason}", style="bold") for reason in reasons))
 

@@ -15,7 +15,9 @@ from dpbench.gate.words import STATES, change_of
 from dpbench.text.outside import one_line
 from dpbench.text.quantities import plural
 
-_MOST_COUNTERS, _MOST_CASES, _MOST_CODE = 3, 2, 1
+_MOST_COUNTERS = 3
+_MOST_CASES = 2
+_MOST_CODE = 1
 _LONGEST_TEXT = 60
 _RANKS = {State.WORSE: 0, State.NOTED: 2, State.TOLERATED: 2, State.ACCEPTED: 3, State.DIFFERENT: 4, State.BETTER: 5}
 """The order of the groups. Worse counters whose place is unknown rank one lower."""

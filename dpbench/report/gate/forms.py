@@ -130,7 +130,9 @@ MARKER = "<!-- dpbench gate -->"
 """The comment's first line, by which a workflow finds it. Escaped text never holds it."""
 
 _ROWS = (100, 20, 5, 1)
-_MOST_LINES, _ROWS_ABOVE, _COLUMNS_ABOVE = 15, 3, 6
+_MOST_LINES = 15
+_ROWS_ABOVE = 3
+_COLUMNS_ABOVE = 6
 """Lines of the comment that are not folded, empty ones among them, and the size of the table of times in them."""
 
 

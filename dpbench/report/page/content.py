@@ -93,8 +93,10 @@ def _part(number: int, machine: MachineResults, past: Mapping[Environment, Histo
         if panels := [panel for make in makers if (panel := make(machine)) is not None]:
             sections.append(Section(f"m{number}-{name}", title, panels))
     main = None if machine.main is None else headline(machine.main)
-    others = [headline(comparison) for comparison in machine.shown if comparison is not machine.main][:_MOST_HEADLINES]
-    return MachinePart(machine.name, winners_in_words(machine.compared), main, others, sections)
+    other_headlines = [headline(comparison) for comparison in machine.shown if comparison is not machine.main][
+        :_MOST_HEADLINES
+    ]
+    return MachinePart(machine.name, winners_in_words(machine.compared), main, other_headlines, sections)
 
 
 def _shared(page_inputs: PageInputs, machines: Sequence[MachineResults]) -> list[Section]:

@@ -30,8 +30,8 @@ def html(page: Page) -> str:
     )
     template = Environment(autoescape=True, undefined=StrictUndefined, finalize=_printable, keep_trailing_newline=True)
     template.filters["place"] = place
-    own = {"policy": policy, "style": style, "script": script, "library": library, "data": _json(page)}
-    return template.from_string(_asset("page.html.j2")).render(page=page, **own)
+    page_assets = {"policy": policy, "style": style, "script": script, "library": library, "data": _json(page)}
+    return template.from_string(_asset("page.html.j2")).render(page=page, **page_assets)
 
 
 def _printable(value: object) -> object:

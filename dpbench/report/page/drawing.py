@@ -14,7 +14,8 @@ from dpbench.cases.variants import VariantId, VariantName
 
 LABEL_ROOM = 1.25
 """Labels stand behind bars. An axis that ends so far behind the longest bar has room for them."""
-STEP_PX, _TWO_LINES_PX = 26, 38
+STEP_PX = 26
+_TWO_LINES_PX = 38
 """The height of a row of bars or points, and of one whose label has two lines."""
 Spec = dict[str, Any]
 _WHOLE: Spec = {
@@ -38,8 +39,8 @@ def drawn(chart: str, columns: Mapping[str, str], **values: object) -> Spec:
     """
     spec = json.loads(_text(chart))
     tooltip = [{"field": field, "title": header} for field, header in columns.items()]
-    given = {"rows": rows_of(), "columns": tooltip, **values}
-    return {**_WHOLE, "height": values.get("height"), **_filled(spec, spec.pop("names", {}), given)}
+    values_by_name = {"rows": rows_of(), "columns": tooltip, **values}
+    return {**_WHOLE, "height": values.get("height"), **_filled(spec, spec.pop("names", {}), values_by_name)}
 
 
 @cache
@@ -47,13 +48,17 @@ def _text(chart: str) -> str:
     return (files("dpbench.report.page.charts") / f"{chart}.vl.json").read_text(encoding="utf-8")
 
 
-def _filled(value: Any, own: Mapping[str, Any], given: Mapping[str, object]) -> Any:
+def _filled(value: Any, spec_names: Mapping[str, Any], values_by_name: Mapping[str, object]) -> Any:
     """The value with names filled in. What the caller gives may be any text, so it stays as it is."""
     if isinstance(value, str) and value.startswith("$"):
-        return _filled(own[value[1:]], own, given) if value[1:] in own else given[value[1:]]
+        return (
+            _filled(spec_names[value[1:]], spec_names, values_by_name)
+            if value[1:] in spec_names
+            else values_by_name[value[1:]]
+        )
     if isinstance(value, dict):
-        return {key: _filled(part, own, given) for key, part in value.items()}
-    return [_filled(part, own, given) for part in value] if isinstance(value, list) else value
+        return {key: _filled(part, spec_names, values_by_name) for key, part in value.items()}
+    return [_filled(part, spec_names, values_by_name) for part in value] if isinstance(value, list) else value
 
 
 def axis_of(field: str, title: str, **scale: object) -> Spec:

@@ -25,7 +25,7 @@ def elastic_section(records: Sequence[ElasticRecord]) -> Section | None:
     by_command: dict[str, list[ElasticRecord]] = {}
     for record in records:
         by_command.setdefault(record.run, []).append(record)
-    runs = [run for own in by_command.values() for run in runs_of(own)]
+    runs = [run for records in by_command.values() for run in runs_of(records)]
     if not runs:
         return None
     panels = [panel for panel in (_outages(runs), _runs(runs)) if panel is not None]

@@ -98,10 +98,10 @@ class MachineResults:
         """
         if callable(rows):
             rows = {comparison.setting.setting: list(rows(comparison)) for comparison in self.shown}
-        rows = {key: own for key, own in rows.items() if own}
+        rows = {key: rows_of_key for key, rows_of_key in rows.items() if rows_of_key}
         if not rows:
             return None
-        text = text if isinstance(text, str) else text([row for own in rows.values() for row in own])
+        text = text if isinstance(text, str) else text([row for rows_of_key in rows.values() for row in rows_of_key])
         usual = {"colour": self.colour(), "height": row_step(self.variants)}
         spec = drawn(chart, columns, **usual | values) if chart else None
         return Panel(name, title, text, columns, rows, spec, "setting", self.first, self.labels)
@@ -111,7 +111,7 @@ def apart(texts: Mapping[str, str]) -> dict[str, str]:
     """The texts without the parts between commas that all of them have. A single text stays whole."""
     parts = {key: text.split(", ") for key, text in texts.items()}
     common = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
-    return {key: ", ".join(part for part in own if part not in common) for key, own in parts.items()}
+    return {key: ", ".join(part for part in parts_of_key if part not in common) for key, parts_of_key in parts.items()}
 
 
 def _weight(comparison: Comparison) -> tuple[int, int, int]:
@@ -136,10 +136,10 @@ def by_machine(
     for record in records:
         groups.setdefault(record.environment or of_run.get(record.run), []).append(record)
     machines = []
-    for name, (environment, own) in zip(machine_names(list(groups)), groups.items(), strict=True):
+    for name, (environment, machine_records) in zip(machine_names(list(groups)), groups.items(), strict=True):
         if compared is None or len(groups) > 1:
-            compared = compare(own, skipped, reference=reference, allow_different=True)
-        machines.append(MachineResults(name, environment, own, compared, counts))
+            compared = compare(machine_records, skipped, reference=reference, allow_different=True)
+        machines.append(MachineResults(name, environment, machine_records, compared, counts))
         skipped, counts = [], ()
     return machines
 
@@ -147,8 +147,8 @@ def by_machine(
 def machine_names(environments: Sequence[Environment | None]) -> list[str]:
     """The host and devices. Equal names are told apart by what differs."""
     same: dict[str, list[Environment]] = {}
-    for known in filter(None, environments):
-        same.setdefault(_name(known), []).append(known)
+    for environment in filter(None, environments):
+        same.setdefault(_name(environment), []).append(environment)
     return [
         "unknown machine" if environment is None else _name(environment, differences(same[_name(environment)]))
         for environment in environments

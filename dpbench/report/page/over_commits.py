@@ -85,9 +85,9 @@ def _with_room(panel: Panel, places: Collection[str]) -> dict[str, Sequence[Data
     kept: dict[str, Sequence[DataRow]] = {}
     room = _MOST_ROWS
     for key in sorted(panel.rows, key=lambda key: key != panel.first):
-        own = [row for row in panel.rows[key] if row["place"] in places]
-        if own and len(own) <= room:
-            kept[key], room = own, room - len(own)
+        placed_rows = [row for row in panel.rows[key] if row["place"] in places]
+        if placed_rows and len(placed_rows) <= room:
+            kept[key], room = placed_rows, room - len(placed_rows)
     return {key: kept[key] for key in panel.labels if key in kept}
 
 
@@ -128,11 +128,13 @@ def histories(
         if results.environment is not None:
             groups.setdefault(results.environment.machine(), {})[results.environment] = results.records
     made = {}
-    for machine, own in groups.items():
-        dates = commit_dates if all(version.commit in commit_dates for version in own) else {}
+    for machine, records_by_version in groups.items():
+        dates = commit_dates if all(version.commit in commit_dates for version in records_by_version) else {}
         commits, days = dict[str, list[Record]](), dict[str, list[Record]]()
-        for environment in sorted(own, key=lambda version: _order(version, own[version], dates)):
-            commits.setdefault(version_name(environment), []).extend(own[environment])
+        for environment in sorted(
+            records_by_version, key=lambda version: _order(version, records_by_version[version], dates)
+        ):
+            commits.setdefault(version_name(environment), []).extend(records_by_version[environment])
         for record in chain.from_iterable(commits.values()):
             days.setdefault(_day(record), []).append(record)
         if len(commits) > 1:
@@ -250,11 +252,11 @@ def _lines(history: History, results: MachineResults) -> Panel:
     """All cases that were measured twice, without the chart."""
     rows: dict[str, list[DataRow]] = {}
     for case in dict.fromkeys(case for times in history.times.values() for case in times):
-        own = {name: times[case] for name, times in history.times.items() if case in times}
-        if len(own) < 2:
+        times_by_name = {name: times[case] for name, times in history.times.items() if case in times}
+        if len(times_by_name) < 2:
             continue
-        first = next(iter(own.values()))
-        for name, summary in own.items():
+        first = next(iter(times_by_name.values()))
+        for name, summary in times_by_name.items():
             dot = point(name, str(case.variant), summary.ratio_to(first), summary.time_s, summary.rounds_ok)
             for key in results.settings_by_case.get(case, ()):
                 rows.setdefault(key, []).append(dot)
@@ -286,19 +288,21 @@ def of_two_commits(page_inputs: PageInputs, before: str, after: str) -> PageInpu
     return replace(page_inputs, records=[*clean[first], *clean[last]], commit_dates={first: 0.0, last: 1.0})
 
 
-def _full(asked: str, known: Sequence[str]) -> str:
+def _full(asked: str, commits: Sequence[str]) -> str:
     """The only known commit that begins with `asked`."""
-    matches = [commit for commit in known if asked and commit.startswith(asked.lower())]
+    matches = [commit for commit in commits if asked and commit.startswith(asked.lower())]
     if len(matches) == 1:
         return matches[0]
-    named = ", ".join(commit[:_SHORT] for commit in known[:_MOST_NAMED]) or "none, the records have no clean commit"
-    more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+    named = ", ".join(commit[:_SHORT] for commit in commits[:_MOST_NAMED]) or "none, the records have no clean commit"
+    more = f" and {len(commits) - _MOST_NAMED} more" if len(commits) > _MOST_NAMED else ""
     is_what = f"begins {len(matches)} commits" if matches else "is no clean commit of the records"
     raise WrongInputError(f"--commits: {quoted(asked)} {is_what}; allowed: {named}{more}")
 
 
-_BASE, _HEAD = "base", "head"
-_MOST_MACHINES, _MOST_BENCHMARKS = 6, 5
+_BASE = "base"
+_HEAD = "head"
+_MOST_MACHINES = 6
+_MOST_BENCHMARKS = 5
 _TEXT = (
     "Each dot is a side's median step in one gate, over the first gate's base. Where base moves with head, the machine "
     "has changed or an earlier commit. A red ring marks a gate with the verdict slower; another benchmark or a counter "
@@ -334,8 +338,8 @@ def _section(number: int, name: str, lines: Sequence[HistoryLine]) -> Section:
                 cells = {"day": _day(line), "commit": _commit(commit), "verdict": str(line.verdict)}
                 cells["head_over_base"] = f"{times.ratio:.3f}"
                 is_slower = side == _HEAD and line.verdict is Verdict.SLOWER
-                own = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
-                rows.setdefault(key, []).append(own)
+                row = point(gate, side, ratio, step_s, times.rounds, **cells, is_slower=is_slower)
+                rows.setdefault(key, []).append(row)
     panel = panel_over_time(
         _panel(number, rows),
         list(gates),
@@ -357,11 +361,13 @@ def _panel(number: int, rows: Mapping[tuple[str, str], Sequence[DataRow]]) -> Pa
     labels = {  # a name may be empty, so it is no key
         f"b{place}": name if names.count(name) == 1 else f"{name}, {case}" for place, (name, case) in enumerate(rows)
     }
-    own = dict(zip(labels, rows.values(), strict=True))
-    first = max(own, key=lambda key: abs(float(str(own[key][-1]["ratio"])) - 1), default="")
+    rows_by_label = dict(zip(labels, rows.values(), strict=True))
+    first = max(rows_by_label, key=lambda key: abs(float(str(rows_by_label[key][-1]["ratio"])) - 1), default="")
     only = f" of {names[0]}" if len(rows) == 1 else ""
     title = f"Step time{only} by gate: base and head"
-    return Panel("ratios", title, _TEXT, {}, own, None, f"benchmark {number}", first, labels, chosen="Benchmark")
+    return Panel(
+        "ratios", title, _TEXT, {}, rows_by_label, None, f"benchmark {number}", first, labels, chosen="Benchmark"
+    )
 
 
 def _names(lines: Sequence[HistoryLine]) -> Iterator[str]:

@@ -28,12 +28,13 @@ _COLOURS = {
 }
 _LONGEST = 2.5
 """A bar of more than so many medians is cut, because it would squash the others."""
-_CUT, _DISAGREES = " ▸", " ≠"
+_CUT = " ▸"
+_DISAGREES = " ≠"
 
 
 def phases(machine: MachineResults) -> Panel | None:
     rows = {comparison.setting.setting: _phase_rows(comparison) for comparison in machine.shown}
-    used = {str(row["part"]) for own in rows.values() for row in own}
+    used = {str(row["part"]) for rows_of_key in rows.values() for row in rows_of_key}
     colours = coloured("part", [(name, colour) for name, colour in _COLOURS.items() if name in used])
     columns = {"variant": "variant", "part": "phase", "work": "kind", "shown": "ms", "percent": "% of step"}
     title, value = "Where a step's time goes", axis_of("from", "ms of a step, by phase")
@@ -93,7 +94,8 @@ def _bar(variant: str, parts: Sequence[PhasePart], most_s: float, mark: str) -> 
 
 
 _MOST_POINTS = 6000
-_HEIGHT, _LOG_HEIGHT = 170, 300
+_HEIGHT = 170
+_LOG_HEIGHT = 300
 _WIDE = 8
 """On a linear axis, values that differ more leave no room between the smaller ones."""
 
@@ -117,7 +119,7 @@ def rounds_along(machine: MachineResults) -> Panel | None:
         rows[key] = [_dot(record) for records in cases for record in records[::step]]
         if step > 1:
             text = f"{text} There are too many dots, so only some are shown."
-    rows = {key: own for key, own in rows.items() if len(own) > 1}
+    rows = {key: rows_of_key for key, rows_of_key in rows.items() if len(rows_of_key) > 1}
     is_log = _is_wide(rows)
     look = {
         "value": axis_of("value", "ms a step", **LOG if is_log else {}),
@@ -140,5 +142,5 @@ def _dot(record: Record) -> DataRow:
 
 def _is_wide(rows: Mapping[str, Sequence[DataRow]]) -> bool:
     """Whether the values of any setting differ by more than a linear axis shows."""
-    values = [[float(str(row["value"])) for row in own] for own in rows.values()]
-    return any(0 < _WIDE * min(own) < max(own) for own in values)
+    values = [[float(str(row["value"])) for row in rows_of_key] for rows_of_key in rows.values()]
+    return any(0 < _WIDE * min(rows_of_key) < max(rows_of_key) for rows_of_key in values)

@@ -38,8 +38,8 @@ _LARGEST = 5.0
 
 def ratios(machine: MachineResults) -> Panel | None:
     """Times over the reference's."""
-    known = {str(comparison.reference) for comparison in machine.shown if comparison.reference is not None}
-    over = " or ".join(sorted(known))
+    references = {str(comparison.reference) for comparison in machine.shown if comparison.reference is not None}
+    over = " or ".join(sorted(references))
     text = (
         f"Each dot is a variant's time for a step over the time of {over}. The line is its 95 % interval. "
         "Left of 1 is faster. A variant whose line reaches 1 may be as fast."
@@ -122,14 +122,15 @@ def _changes(comparison: Comparison) -> list[DataRow]:
     tuned = next((summary for summary in timed if str(summary.case.variant) == VariantName.TUNED), None)
     pairs = [(summary, summary.ratio_to(tuned)) for summary in reversed(timed) if summary is not tuned] if tuned else []
     more = [{"what": _what(summary.case.variant), "verdict": _VERDICTS[ratio.verdict][0]} for summary, ratio in pairs]
-    return [{**row, **own} for row, own in zip(_ratios(pairs), more, strict=True)]
+    return [{**row, **cells} for row, cells in zip(_ratios(pairs), more, strict=True)]
 
 
 def _what(variant: VariantId) -> str:
     """What the variant changes, such as ``send tensors together in buckets: false``."""
-    known = variant.name.parameters
+    parameters = variant.name.parameters
     return "; ".join(
-        f"{known[key].sentence if key in known else key}: {value_text(value)}" for key, value in variant.values.items()
+        f"{parameters[key].sentence if key in parameters else key}: {value_text(value)}"
+        for key, value in variant.values.items()
     )
 
 
@@ -165,7 +166,7 @@ def _throughputs(comparison: Comparison) -> Iterator[DataRow]:
 
 def throughput(machine: MachineResults) -> Panel | None:
     """Items a second by number of devices. The page's first setting comes first; the names lack the axes of all."""
-    rows = {key: own for key, every in _scalings(machine).items() if (own := _on_several_counts(every))}
+    rows = {key: rows_of_key for key, every in _scalings(machine).items() if (rows_of_key := _on_several_counts(every))}
     if not rows:
         return None
     main = [] if machine.main is None else [_strong(machine.main.setting), _weak(machine.main.setting)]
@@ -233,7 +234,8 @@ def _point(summary: Summary, ideal_items_per_s: float | None) -> Iterator[DataRo
 
 COMMON_ERROR = "Variants share a part of that error, so an order may be sure although lines overlap."
 SINGLE_IS_A_SHARE = "single is one device with its share of the batch, not the whole batch."
-_PROJECTED, _MEASURED = "projected", "measured"
+_PROJECTED = "projected"
+_MEASURED = "measured"
 
 
 def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequence[MachineResults]) -> Panel | None:
@@ -246,7 +248,7 @@ def projections(projected_machines: Sequence[ProjectedMachine], measured: Sequen
         key = f"{projected.machine}|{projected.workload}|{projected.batch}|{projected.math}"
         rows[key] = list(_rows(projected, measured))
         labels[key] = f"{projected.machine}: {projected.workload}, batch {projected.batch}, {projected.math} math"
-    every = [row for own in rows.values() for row in own]
+    every = [row for rows_of_key in rows.values() for row in rows_of_key]
     if not every:
         return None
     columns = {"variant": "variant", "kind": "time", "shown": "ms a step [interval]", "speed_up": "speed-up"}
