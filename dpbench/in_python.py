@@ -28,7 +28,7 @@ from dpbench.records.record import Record
 from dpbench.records.store import Store, new_run_path
 from dpbench.report.comparison import comparisons_text
 from dpbench.report.progress import progress_bar
-from dpbench.report.rows import Row, RowKind, rows_of
+from dpbench.report.rows import FlatRow, RowKind, rows_of
 from dpbench.report.table import plain_lines
 
 _MODULE = "given"
@@ -51,7 +51,7 @@ class Result:
     records: tuple[Record, ...]
 
     @property
-    def table(self) -> list[Row]:
+    def table(self) -> list[FlatRow]:
         """A row for each case, with units in the names: ``pandas.DataFrame(result.table)``."""
         return rows_of(self.records, RowKind.CASES)
 

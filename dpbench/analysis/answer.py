@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, Winner
+from dpbench.analysis.compare_variants import ComparedCase, Comparison, Comparisons, Winner
 from dpbench.analysis.phase_summary import share_of_moves
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
@@ -122,7 +122,7 @@ def winners_in_words(comparisons: Comparisons) -> str:
     return f"{text} In {alone} settings one device alone is faster than every scheme on several." if alone else text
 
 
-_Rows = Mapping[VariantId, Row]
+_Rows = Mapping[VariantId, ComparedCase]
 
 
 def _answer(winner: Winner, rows: _Rows) -> str:

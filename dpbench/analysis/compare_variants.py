@@ -20,7 +20,7 @@ LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedCase:
     """`ratio` is the step time over that of `reference`. `percent` is the single-device baseline's time over this one:
     of a limit, or of one device's speed if `is_shared`. None is what does not apply.
     """
@@ -72,7 +72,7 @@ class Comparison:
     """
 
     setting: Case
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedCase, ...]
     reference: VariantId | None
 
     @property
@@ -81,7 +81,7 @@ class Comparison:
         return are_shared(self.setting.lanes_of_a_machine)
 
     @cached_property
-    def fastest_first(self) -> list[Row]:
+    def fastest_first(self) -> list[ComparedCase]:
         return sorted((row for row in self.rows if row.summary.step_times_s), key=lambda row: row.summary.time_s)
 
     @cached_property
@@ -108,12 +108,12 @@ class Comparisons:
     differences: Mapping[str, tuple[object, ...]]
 
     @property
-    def cases(self) -> list[Row]:
+    def cases(self) -> list[ComparedCase]:
         """A row for each case; `single` in several comparisons has no ratio and no percentage."""
-        rows: dict[Case, Row] = {}
+        rows: dict[Case, ComparedCase] = {}
         for row in (row for comparison in self.comparisons for row in comparison.rows):
-            rows[row.summary.case] = row if row.summary.case not in rows else Row(row.summary)
-        return [*rows.values(), *map(Row, self.single_device_baselines)]
+            rows[row.summary.case] = row if row.summary.case not in rows else ComparedCase(row.summary)
+        return [*rows.values(), *map(ComparedCase, self.single_device_baselines)]
 
 
 def check_environment(records: Sequence[Record]) -> None:
@@ -222,10 +222,10 @@ def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
     return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
 
-def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, *, is_shared: bool) -> Row:
+def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, *, is_shared: bool) -> ComparedCase:
     if not summary.step_times_s:
-        return Row(summary)
+        return ComparedCase(summary)
     percent = 100 * baseline.time_s / summary.time_s if baseline is not None and baseline.step_times_s else None
     if reference is None:
-        return Row(summary, percent=percent, is_shared=is_shared)
-    return Row(summary, reference.case.variant, summary.ratio_to(reference), percent, is_shared)
+        return ComparedCase(summary, percent=percent, is_shared=is_shared)
+    return ComparedCase(summary, reference.case.variant, summary.ratio_to(reference), percent, is_shared)

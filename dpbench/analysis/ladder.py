@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
+from dpbench.analysis.compare_variants import ComparedCase, Comparison, Comparisons
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case, on_one_device
 from dpbench.cases.variants import VariantName
@@ -65,7 +65,7 @@ def _ladder(one_device: Case, comparisons: Sequence[Comparison]) -> Ladder:
     return Ladder(one_device, tuple(sorted((_rung(row, items_per_s) for row in rows.values()), key=_place)))
 
 
-def _rung(row: Row, single_items_per_s: float | None) -> Rung:
+def _rung(row: ComparedCase, single_items_per_s: float | None) -> Rung:
     case = row.summary.case
     devices = len(set(case.lanes_of_a_machine)) * case.machines
     ideal = None if single_items_per_s is None else devices * single_items_per_s

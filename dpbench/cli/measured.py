@@ -25,7 +25,7 @@ from dpbench.records.store import Retry, Store, drop_if_empty
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text
 from dpbench.report.counts_table import counts_json, counts_text
 from dpbench.report.progress import progress_bar, waiting
-from dpbench.report.rows import Format, Row, RowKind, rows_of, to_bytes
+from dpbench.report.rows import FlatRow, Format, RowKind, rows_of, to_bytes
 from dpbench.text.files import reason_of, replace_bytes
 from dpbench.text.outputs import check_output, check_output_folder
 
@@ -47,7 +47,7 @@ def measure_spec(
     With `with_counts`, details and JSON have exact counts on simulated devices, if there is no accelerator.
     """
     from dpbench.report.page.inputs import PageInputs
-    from dpbench.report.page.machines import by_machine
+    from dpbench.report.page.machines import by_environment
 
     check_output_folder("results", output.results)
     if output.csv is not None:
@@ -77,7 +77,7 @@ def measure_spec(
     show_comparisons(compared, output, counted, swept.other_load)
     page = PageInputs(swept.records, planned.skipped, counted)
     path = store.path.with_suffix(".html")
-    machines = by_machine(swept.records, planned.skipped, counted, spec.reference, compared)
+    machines = by_environment(swept.records, planned.skipped, counted, spec.reference, compared)
     finish_page_beside(page, lambda: path, output, machines)
     if output.csv is not None:
         write_rows(rows_of(swept.records, RowKind.CASES), Format.CSV, output.csv, "--csv")
@@ -120,7 +120,7 @@ def show_named_comparisons(
             show_lines(["more: --details has phases, devices, counts and the ladder; the page has charts"])
 
 
-def write_rows(rows: Sequence[Row], form: Format, path: Path, option: str) -> None:
+def write_rows(rows: Sequence[FlatRow], form: Format, path: Path, option: str) -> None:
     """Raises WrongInputError with the option's name."""
     content = to_bytes(rows, form)
     try:

@@ -18,7 +18,7 @@ from dpbench.records.record import Record
 from dpbench.report.page.content import page_of
 from dpbench.report.page.document import write_page
 from dpbench.report.page.inputs import read_inputs
-from dpbench.report.page.machines import by_machine
+from dpbench.report.page.machines import by_environment
 from dpbench.report.page.over_commits import check_history, of_two_commits
 from dpbench.text.outputs import check_output
 
@@ -60,7 +60,7 @@ def report(
         if history:
             check_history(inputs)
         inputs = replace(inputs, commit_dates=_commit_dates(inputs.records), with_days=history)
-    machines = by_machine(inputs.records, inputs.skipped, inputs.counts, chosen)
+    machines = by_environment(inputs.records, inputs.skipped, inputs.counts, chosen)
     named = [(machine.name if len(machines) > 1 else "", machine.compared) for machine in machines]
     page = page_of(inputs, machines)
     write_page(page, output)

@@ -4,21 +4,21 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from dpbench.analysis.compare_variants import Row
+from dpbench.analysis.compare_variants import ComparedCase
 from dpbench.cases.names import format_devices, short_devices
 from dpbench.report.table import Column, of
 
 
-def _samples(row: Row) -> int:
+def _samples(row: ComparedCase) -> int:
     return sum(map(len, row.summary.step_times_s))
 
 
-def _step_time(row: Row) -> dict[str, float | int | None] | None:
+def _step_time(row: ComparedCase) -> dict[str, float | int | None] | None:
     step = row.summary.step_time_s
     return step and {"median": step.value, "low": step.low, "high": step.high, "samples": _samples(row)}
 
 
-def _by_device(row: Row) -> dict[str, Any]:
+def _by_device(row: ComparedCase) -> dict[str, Any]:
     """`uuids` has one UUID, unless rounds were measured on several GPUs."""
     return {
         device.device: {"uuids": device.uuids, **device.figures, "throttled_s": device.throttled_s}

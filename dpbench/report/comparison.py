@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.analysis.answer import PERCENT_OF, circumstances, headline, place
-from dpbench.analysis.compare_variants import Comparison, Comparisons, Row
+from dpbench.analysis.compare_variants import ComparedCase, Comparison, Comparisons
 from dpbench.analysis.ladder import Ladder, ladders
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
@@ -127,7 +127,7 @@ def _times_table(comparison: Comparison) -> Table:
     times_s = [row.summary.time_s for row in rows]
     unit_s, unit = time_unit(times_s)
 
-    def time(row: Row) -> str | None:
+    def time(row: ComparedCase) -> str | None:
         step = row.summary.step_time_s
         return step and step.text(unit_s) + (" *" if row.summary.thin_rounds else "")
 
@@ -149,7 +149,7 @@ def _times_table(comparison: Comparison) -> Table:
     return Table(title, columns, rows, bar=lambda row: _bar(row, max(times_s)), bars_header="relative\ntime")
 
 
-def _bar(row: Row, longest_s: float) -> Bar:
+def _bar(row: ComparedCase, longest_s: float) -> Bar:
     """As a share of the longest; green if surely faster than the reference, red if surely slower."""
     styles = {"faster": "green", "slower": "red"}
     return Bar(row.summary.time_s / longest_s, styles.get(row.ratio.verdict, "") if row.ratio else "")

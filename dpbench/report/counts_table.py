@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from dpbench.analysis.communication import Communication
-from dpbench.analysis.compare_variants import Row
+from dpbench.analysis.compare_variants import ComparedCase
 from dpbench.analysis.counted import Value, figures_of
 from dpbench.analysis.summary import Summary
 from dpbench.cases.case import Case
@@ -103,7 +103,8 @@ def counts_json(records: Sequence[CountRecord], skipped: Iterable[Skip] = ()) ->
         "schema": SCHEMA,
         "environment": to_jsonable_python(next((record.environment for record in records if record.environment), None)),
         "cases": [
-            json_of(CASE_COLUMNS, Row(summary)) | {"counts": to_jsonable_python(counts)} for summary, counts in counted
+            json_of(CASE_COLUMNS, ComparedCase(summary)) | {"counts": to_jsonable_python(counts)}
+            for summary, counts in counted
         ],
     }
 

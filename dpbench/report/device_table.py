@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rich.text import Text
 
-from dpbench.analysis.compare_variants import Row
+from dpbench.analysis.compare_variants import ComparedCase
 from dpbench.analysis.device_summary import DeviceSummary, WindowReadings, busiest_and_idlest, summarise_devices
 from dpbench.analysis.over_rounds import OverRounds, notes_on_missing, over_values
 from dpbench.records.baseline import Figures
@@ -32,7 +32,7 @@ class DeviceRows:
     peak_rss_bytes: OverRounds | None
 
 
-def devices_of(rows: Sequence[Row]) -> list[DeviceRows]:
+def devices_of(rows: Sequence[ComparedCase]) -> list[DeviceRows]:
     summaries = [row.summary for row in rows]
     return [DeviceRows(summary.case.variant, summary.devices, summary.peak_rss_bytes) for summary in summaries]
 

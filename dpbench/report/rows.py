@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from dpbench.analysis.compare_variants import Row as CaseRow
+from dpbench.analysis.compare_variants import ComparedCase
 from dpbench.analysis.summary import Summary, summarise
 from dpbench.errors import WrongInputError
 from dpbench.records.record import Environment, Record
@@ -20,7 +20,7 @@ from dpbench.report.table import exported
 from dpbench.text.outside import one_line
 
 Cell = str | int | float | None
-Row = Mapping[str, Cell]
+FlatRow = Mapping[str, Cell]
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -37,7 +37,7 @@ class Format(StrEnum):
     ACTION = "action"
 
 
-def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
+def rows_of(records: Sequence[Record], table: RowKind) -> list[FlatRow]:
     """In the order of the records. Units are in the names; None is what was not measured.
 
     A failed record has no environment. Its row has the machine, torch and commit of the other records of its run.
@@ -47,7 +47,7 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
         return [
             {**_run(record, environments), **axes, "round": record.round, "sample": number, "step_time_s": step_time_s}
             for record in records
-            for axes in [exported(AXES, CaseRow(Summary(record.case, record.outcome)))]
+            for axes in [exported(AXES, ComparedCase(Summary(record.case, record.outcome)))]
             for number, step_time_s in enumerate(record.step_times_s)
         ]
     of_case: dict[tuple[str, str], list[Record]] = {}
@@ -55,7 +55,7 @@ def rows_of(records: Sequence[Record], table: RowKind) -> list[Row]:
         of_case.setdefault((record.run, record.case.id), []).append(record)
     return [
         _run(next((record for record in rounds if record.environment), rounds[0]), environments)
-        | exported(CASE_COLUMNS, CaseRow(summarise(rounds)))
+        | exported(CASE_COLUMNS, ComparedCase(summarise(rounds)))
         for rounds in of_case.values()
     ]
 
@@ -71,14 +71,14 @@ def _run(record: Record, environments: Mapping[str, Environment]) -> dict[str, C
     }
 
 
-def to_bytes(rows: Sequence[Row], form: Format) -> bytes:
+def to_bytes(rows: Sequence[FlatRow], form: Format) -> bytes:
     """A file's content. Raises WrongInputError if pyarrow is wanted and missing."""
     if form is Format.PARQUET:
         return _parquet(rows)
     return (_csv(rows) if form is Format.CSV else _action(rows)).encode()
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def _csv(rows: Sequence[FlatRow]) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows([list(rows[0]), *([_inert(value) for value in row.values()] for row in rows)] if rows else [])
@@ -92,8 +92,8 @@ def _inert(value: object) -> object:
     return f"'{line}" if line.startswith(_FORMULA) else line
 
 
-def _action(rows: Sequence[Row]) -> str:
-    entries: list[Row] = []
+def _action(rows: Sequence[FlatRow]) -> str:
+    entries: list[FlatRow] = []
     for row in (row for row in rows if row["step_time_s"] is not None):
         name = " ".join(str(row[key]) for key in ("variant", "workload", "batch_items", "devices", "mode"))
         entry = {"name": name, "unit": "s", "value": row["step_time_s"]}
@@ -103,7 +103,7 @@ def _action(rows: Sequence[Row]) -> str:
     return json.dumps(entries, indent=1) + "\n"
 
 
-def _parquet(rows: Sequence[Row]) -> bytes:
+def _parquet(rows: Sequence[FlatRow]) -> bytes:
     try:
         import pyarrow
         from pyarrow import parquet

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from dpbench.records.count_record import Phase
-from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline, VariantTrace
+from dpbench.trace.timeline import HOST, Doing, Moved, Span, Timeline, TimelineRow, VariantTrace
 
 STEP_MARK = "step"
 """The mark waits for the devices at its end."""
@@ -93,7 +93,7 @@ class _Spans:
     threads: dict[Any, str] = field(default_factory=dict)
     parts: dict[str, tuple[Moved, float]] = field(default_factory=dict)
     launches: dict[int, _Launch] = field(default_factory=dict)
-    last: dict[Row, int] = field(default_factory=dict)
+    last: dict[TimelineRow, int] = field(default_factory=dict)
     ended: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class _Spans:
             self._add(self._on_device(event, start_s, finish_s), self.launches.get(launch))
             return
         thread = self.threads.setdefault(event["tid"], f"thread {len(self.threads)}")
-        row = Row(HOST, thread) if self.devices else Row(thread, "operators")
+        row = TimelineRow(HOST, thread) if self.devices else TimelineRow(thread, "operators")
         last = self.last.get(row)
         if category == _MARK and name in list(Phase):
             self.phase = name
@@ -134,7 +134,7 @@ class _Spans:
     def _on_device(self, event: Event, start_s: float, finish_s: float) -> Span:
         launch = self.launches.get(event["args"].get("correlation"))
         phase, device = launch.phase if launch else self.phase, f"cuda:{event['args']['device']}"
-        moved, row = self._moved(event, phase), Row(device, f"stream {event['args']['stream']}")
+        moved, row = self._moved(event, phase), TimelineRow(device, f"stream {event['args']['stream']}")
         doing, computes = (Doing.COMPUTE, device) if moved is None else (Doing.MOVE, None)
         return Span(event["name"], doing, row, start_s, finish_s, phase, computes, moved=moved)
 

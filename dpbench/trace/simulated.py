@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from dpbench.records.count_record import Phase
 from dpbench.records.recording import Copy, Mark, Operator, Recording
-from dpbench.trace.timeline import Doing, Moved, Row, Span, Timeline
+from dpbench.trace.timeline import Doing, Moved, Span, Timeline, TimelineRow
 
 HOME = 0
 """The base's device: it gathers the outputs and sums the gradients."""
@@ -14,7 +14,7 @@ _TO_THE_HOST = re.compile(r"copy (\d+) to host")
 
 def simulated_timeline(recording: Recording) -> Timeline:
     """Spans have one unit each."""
-    spans, places, rows, phase = list[Span](), dict[int, int](), dict[int, Row](), ""
+    spans, places, rows, phase = list[Span](), dict[int, int](), dict[int, TimelineRow](), ""
     order = recording.order()
     for event in recording.events:
         if isinstance(event, Mark):
@@ -35,10 +35,10 @@ def simulated_timeline(recording: Recording) -> Timeline:
     return Timeline(spans, [f"device {number}" for number in sorted(set(recording.streams.values()))])
 
 
-def _next_row(device: int, rows: dict[int, Row]) -> Row:
+def _next_row(device: int, rows: dict[int, TimelineRow]) -> TimelineRow:
     """Streams are numbered from 1 in the order of first use."""
     group = f"device {device}"
-    return Row(group, f"stream {1 + sum(row.group == group for row in rows.values())}")
+    return TimelineRow(group, f"stream {1 + sum(row.group == group for row in rows.values())}")
 
 
 def staged_from(before: Iterable[str]) -> int | None:

@@ -42,7 +42,7 @@ class Moved(StrEnum):
     BYTES = "bytes"
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """`group` is `HOST` or one of the timeline's devices, such as ``device 0``."""
 
     group: str
@@ -62,7 +62,7 @@ class Span:
 
     name: str
     doing: Doing
-    row: Row
+    row: TimelineRow
     start: float
     finish: float
     phase: str = ""
@@ -76,7 +76,7 @@ class Span:
 class Wait:
     """A gap in a row, from the end of one span to the start of the next, which waited for the span `cause`."""
 
-    row: Row
+    row: TimelineRow
     start: float
     finish: float
     cause: int
@@ -90,7 +90,7 @@ class Timeline:
     devices: Sequence[str]
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TimelineRow]:
         """The host, then the devices, in the order of first use."""
         groups = (HOST, *self.devices)
         return sorted(dict.fromkeys(span.row for span in self.spans), key=lambda row: groups.index(row.group))

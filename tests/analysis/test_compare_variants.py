@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.compare_variants import Comparison, Comparisons, Row, compare
+from dpbench.analysis.compare_variants import ComparedCase, Comparison, Comparisons, compare
 from dpbench.cases.case import Case
 from dpbench.cases.plan import Skip
 from dpbench.cases.variants import VariantName
@@ -22,7 +22,7 @@ def only(compared: Comparisons) -> Comparison:
     return comparison
 
 
-def by_variant(comparison: Comparison) -> dict[str, Row]:
+def by_variant(comparison: Comparison) -> dict[str, ComparedCase]:
     return {row.summary.case.variant: row for row in comparison.rows}
 
 

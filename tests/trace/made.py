@@ -1,9 +1,9 @@
 """Timelines made by hand, with known answers."""
 
-from dpbench.trace.timeline import HOST, Doing, Moved, Row, Span, Timeline
+from dpbench.trace.timeline import HOST, Doing, Moved, Span, Timeline, TimelineRow
 
-MAIN, COPIES = Row(HOST, "main thread"), Row("device 1", "stream 2")
-ZERO, ONE = Row("device 0", "stream 1"), Row("device 1", "stream 1")
+MAIN, COPIES = TimelineRow(HOST, "main thread"), TimelineRow("device 1", "stream 2")
+ZERO, ONE = TimelineRow("device 0", "stream 1"), TimelineRow("device 1", "stream 1")
 
 
 def host(start, finish, *before, name="aten.mm.default", phase="forward"):

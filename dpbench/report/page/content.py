@@ -9,7 +9,7 @@ from dpbench.report.page.charts.device_charts import phases, rounds_along
 from dpbench.report.page.charts.time_charts import projections
 from dpbench.report.page.elastic_section import elastic_section
 from dpbench.report.page.inputs import PageInputs
-from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_machine
+from dpbench.report.page.machines import MOST_SETTINGS, MachineResults, by_environment
 from dpbench.report.page.over_commits import History, gate_sections, histories, history_section, newest
 from dpbench.report.page.parts import MachinePart, Page, Panel, Section
 from dpbench.report.page.plain_tables import MOST_ROWS, devices, environment, links, outcomes, raw_table, words
@@ -34,7 +34,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[MakePanel, ...]], ...] = (
 
 def page_of(page_inputs: PageInputs, compared: Sequence[MachineResults] | None = None) -> Page:
     """`compared` are the records by machine, if the caller has compared them already."""
-    every = compared or by_machine(page_inputs.records, page_inputs.skipped, page_inputs.counts)
+    every = compared or by_environment(page_inputs.records, page_inputs.skipped, page_inputs.counts)
     past = histories(every, page_inputs.commit_dates, with_days=page_inputs.with_days)
     machines = newest(every, past)
     table = raw_table(every)

@@ -118,7 +118,7 @@ def _weight(comparison: Comparison) -> tuple[int, int, int]:
     return len(comparison.fastest_first), len(comparison.setting.devices), comparison.setting.batch
 
 
-def by_machine(
+def by_environment(
     records: Iterable[Record],
     skipped: Iterable[Skip] = (),
     counts: Sequence[CountRecord] = (),

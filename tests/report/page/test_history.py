@@ -8,7 +8,7 @@ from dpbench.errors import WrongInputError
 from dpbench.records.record import Outcome
 from dpbench.report.page.content import page_of
 from dpbench.report.page.inputs import PageInputs
-from dpbench.report.page.machines import by_machine
+from dpbench.report.page.machines import by_environment
 from dpbench.report.page.over_commits import check_history, histories, newest
 from tests.report.page.making_commits import FASTER, PLANTED, SLOWER, commit, commit_records
 from tests.report.page.making_page import gpu_records, lane_records
@@ -18,7 +18,7 @@ NAMES = [commit(number)[:10] for number in range(20)]
 
 
 def names_of(records, dates=None):
-    (history,) = histories(by_machine(records), dates or {}, with_days=False).values()
+    (history,) = histories(by_environment(records), dates or {}, with_days=False).values()
     return list(history.times)
 
 
@@ -124,7 +124,7 @@ def test_days_of_one_commit_are_lines_only_on_request():
     (rows,) = history.panels[-1].rows.values()
     assert {row["place"] for row in rows} == {f"2026-11-{20 + day}" for day in range(7)}
     assert {row["rounds"] for row in rows} == {2}
-    machines = by_machine(records)
+    machines = by_environment(records)
     assert newest(machines, histories(machines, {}, with_days=True)) == machines
     assert history.answers[0].startswith("From 2026-11-20 to 2026-11-26: ")
 

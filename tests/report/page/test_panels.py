@@ -13,14 +13,14 @@ from dpbench.report.page.content import page_of
 from dpbench.report.page.document import _asset
 from dpbench.report.page.drawing import axis_of, drawn, shaped
 from dpbench.report.page.inputs import PageInputs
-from dpbench.report.page.machines import MOST_SETTINGS, by_machine
+from dpbench.report.page.machines import MOST_SETTINGS, by_environment
 from dpbench.report.page.plain_tables import links, raw_table
 from tests.report.page.making_page import failed_record, gpu_records, lane_records
 from tests.report.page.test_pages import counted
 
 SETTING = "convnet/small|b256|cuda:0+cuda:1+cuda:2+cuda:3+cuda:4+cuda:5+cuda:6+cuda:7|train|float32|random|t2|s0"
-(GPU_MACHINE,) = by_machine(gpu_records())
-(LANES_MACHINE,) = by_machine(lane_records())
+(GPU_MACHINE,) = by_environment(gpu_records())
+(LANES_MACHINE,) = by_environment(lane_records())
 
 
 def first(panel):
@@ -52,7 +52,7 @@ def test_the_text_says_of_a_cut_only_where_there_is_one():
     sentence = "A dot with ▸ is beyond the chart."
     slow = [record.model_copy(update={"samples_s": [99.0] * len(record.samples_s)}) for record in lane_records()]
     mixed = [b if str(a.case.variant) == "ddp" else a for a, b in zip(lane_records(), slow, strict=True)]
-    (machine,) = by_machine(mixed)
+    (machine,) = by_environment(mixed)
     assert sentence in ratios(machine).text
     assert sentence not in ratios(LANES_MACHINE).text
 
@@ -83,7 +83,7 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
         else record
         for record in records
     ]
-    (machine,) = by_machine(slow)
+    (machine,) = by_environment(slow)
     panel = phases(machine)
     rows = first(panel)
     (cut,) = (row for row in rows if row["variant"] == "naive")
@@ -98,7 +98,7 @@ def test_a_long_bar_is_cut_where_the_others_can_still_be_read():
 
 def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
     monkeypatch.setattr("dpbench.report.page.charts.device_charts._MOST_POINTS", 30)
-    (machine,) = by_machine(lane_records(rounds=12))
+    (machine,) = by_environment(lane_records(rounds=12))
     panel = rounds_along(machine)
     counts = {name: [row["round"] for row in first(panel) if row["variant"] == name] for name in ("naive", "tuned")}
     assert counts == {"naive": [0, 2, 4, 6, 8, 10], "tuned": [0, 2, 4, 6, 8, 10]}
@@ -107,7 +107,9 @@ def test_too_many_dots_are_thinned_alike_for_each_variant(monkeypatch):
 
 
 def test_bytes_by_link_have_a_row_for_each_direction():
-    (machine,) = by_machine(lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19, sim0_to_sim0=1)])
+    (machine,) = by_environment(
+        lane_records(), counts=[counted(sim0_to_sim1=2**20, sim1_to_sim0=2**19, sim0_to_sim0=1)]
+    )
     (rows,) = links(machine).rows.values()
     sent = [(row["source"], row["target"], row["shown"], row["copies"]) for row in rows]
     assert sent == [("sim:0", "sim:1", "2.00 MiB", 2), ("sim:1", "sim:0", "1.00 MiB", 2)]
@@ -151,7 +153,7 @@ def test_machines_of_one_host_have_their_versions_in_the_table_too():
         record.model_copy(update={"environment": record.environment.model_copy(update={"torch": "3.0"})})
         for record in lane_records(rounds=1)
     ]
-    table = raw_table(by_machine([*lane_records(rounds=1), *newer]))
+    table = raw_table(by_environment([*lane_records(rounds=1), *newer]))
     assert {row[0] for row in table.rows} == {"laptop: a CPU, torch 2.13.0+cpu", "laptop: a CPU, torch 3.0"}
 
 
@@ -195,12 +197,14 @@ def test_step_times_that_differ_widely_are_on_a_logarithmic_axis():
     records = lane_records()
     slow = records[0].model_copy(update={"samples_s": tuple(20 * sample_s for sample_s in records[0].samples_s)})
     for made, kind in ((records, None), ([slow, *records[1:]], "log")):
-        (machine,) = by_machine(made)
+        (machine,) = by_environment(made)
         assert rounds_along(machine).spec["layer"][0]["encoding"]["y"]["scale"].get("type") == kind
 
 
 def test_records_of_one_machine_are_not_compared_again():
     compared = compare(lane_records())
-    (machine,) = by_machine(lane_records(), compared=compared)
+    (machine,) = by_environment(lane_records(), compared=compared)
     assert machine.compared is compared
-    assert all(one.compared is not compared for one in by_machine([*lane_records(), *gpu_records()], compared=compared))
+    assert all(
+        one.compared is not compared for one in by_environment([*lane_records(), *gpu_records()], compared=compared)
+    )
