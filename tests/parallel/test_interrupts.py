@@ -1,5 +1,7 @@
 """An interrupt at any moment of a step: the lanes end, and the next step is that of the plain module."""
 
+import gc
+
 import pytest
 
 from tests.parallel.interrupting import SMALL, Training, assert_leaves_nothing, interrupt_at_all, interrupt_at_random
@@ -14,6 +16,15 @@ POLICIES = {
     "skip unchanged": {**SMALL, "skip_unchanged": True},
 }
 MOMENTS, RANDOM = 45, 100
+
+
+@pytest.fixture(autouse=True)
+def _no_callbacks_of_the_garbage_collector():
+    """Python drops an interrupt that comes in one of them, such as hypothesis's."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:] = callbacks
 
 
 @pytest.fixture(autouse=True)
