@@ -130,7 +130,7 @@ def check_items(devices: str, lanes: int, smallest_batch: int) -> None:
 _STARTUP_GUESS_S = 3.0
 _CASE_GUESS_S = 1.1
 _RANKS_GUESS_S = 1.8
-"""Seconds of a round, of each case in it, and more of one with a process for each rank.
+"""Seconds of a round, seconds of each case in it, and further seconds of a case with a process for each rank.
 
 A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).
 """

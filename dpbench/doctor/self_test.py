@@ -28,8 +28,9 @@ _MOST_PAIRS = 20
 _SEED = 0
 
 SOME_PERCENT = 5.0
+"""A gate works as designed if `detectable` is at most this."""
 MANY_PERCENT = 20.0
-"""Up to the first `detectable` a gate works as designed; above the second a comparison shows little."""
+"""A comparison shows little if `detectable` is above this."""
 
 _Z90 = 1.2816  # the 90 % quantile of a normal value: a slowdown of `detectable` is found with this power
 

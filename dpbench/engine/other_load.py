@@ -11,8 +11,9 @@ from pathlib import Path
 from dpbench.cases.host import parse_cpu_times, usable_cores
 
 LOADED = 0.1
+"""Other processes with a larger share of the cores make times longer, and orders less sure."""
 BUSY = 0.5
-"""Shares of the cores above which other processes make times longer and orders less sure, and the wait long."""
+"""Other processes with a larger share of the cores make the wait long."""
 TOO_BUSY = 4.0
 """Processes for each core that want to run: with four, gates were still decided; with seven to ten, one round took five
 minutes.

@@ -21,8 +21,8 @@ from dpbench.measure.borrowed.asv_conf import repo_subdir
 from dpbench.text.outside import read_input, read_toml
 
 _OF_A_FILE = 2
+"""Minutes of a gate for each file of benchmarks or suite; a factory has one. Both are guesses."""
 _MOST_MINUTES = 30
-"""Minutes of a gate for each file of benchmarks or suite, and for all. A factory has one. These are guesses."""
 _ASV = ("asv.conf.json", "asv.conf.jsonc")
 _HEAD = """\
 # What `dpbench gate` measures. The page dpbench/gate/README.md has all fields.

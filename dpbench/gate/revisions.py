@@ -24,8 +24,8 @@ _PREFIX = "dpbench-gate-"
 _NEW_PREFIX = "dpbench-new-gate-"
 _COMMENT = b"<!-- dpbench gate -->"
 _JUNIT = b'<testsuites name="dpbench gate"'
+"""How the files of `--comment` and `--junit` begin, within their first bytes."""
 _LONGEST_BEGIN = 100
-"""How the files of `--comment` and `--junit` begin."""
 _HASH = re.compile("[0-9a-f]{40,64}")
 _SHA256_DIGITS = 64
 _SUBMODULE = "160000 "

@@ -57,8 +57,8 @@ FORKS = 5
 """Forks of each side in a start-up."""
 _CPU_SAMPLE_S = 0.2
 _LEAST_BLOCKS = 8
-_QUARTER = 4
 """Fewer blocks have no quarters, and a mean that one disturbance decides."""
+_QUARTER = 4
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Blocks = Sequence[Sequence[float]]

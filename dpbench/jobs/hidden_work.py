@@ -20,7 +20,7 @@ from dpbench.jobs.forks import Block, Taken
 
 _SHARE = 0.1
 _LEAST_S = 50e-6
-"""Up to this share of the longer block of base or head, and these seconds, nothing is hidden.
+"""Nothing is hidden up to `_SHARE` of the longer block of base or head, and up to `_LEAST_S`.
 
 With equal code the difference between steps was 0.36 of that at most, in 126 side-rounds of six benchmarks (2 shared
 cores, load averages of 5 and 9; upper quartile, less that of the other two sides).

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Z95 = 1.959964
 Z99 = 2.575829
-"""Two-sided quantiles of the normal distribution."""
+"""The normal distribution has 95 % of its values within `Z95` standard deviations, and 99 % within `Z99`."""
 _BATCHES = 10
 LEAST_AUTOCORRELATED = 2 * _BATCHES
 """The samples that `interval_of_autocorrelated_median` needs."""

@@ -23,11 +23,12 @@ from dpbench.text.quantities import number
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 LEAST_WIDTH = 8
 MOST_WIDTH = 24
-"""Columns of a bar. A terminal without room for the least gets no bars."""
+"""Characters of a bar. A terminal without room for the least gets no bars."""
 NONE = "-"
 _BETWEEN = 2
+"""Spaces between two columns."""
 _EDGE = 1
-"""Spaces between two columns, and at each edge of a table."""
+"""Spaces at each edge of a table."""
 _NAME_WIDTH = 20
 
 

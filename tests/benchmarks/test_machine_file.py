@@ -207,10 +207,12 @@ def test_a_wrong_path_is_one_line_before_anything_is_measured(tmp_path, path, co
 
 def test_a_path_may_be_new_or_be_replaced(tmp_path, monkeypatch):
     check_path(tmp_path / "this.toml")
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / "this.toml").write_text("old")
     check_path(tmp_path / "this.toml")
     monkeypatch.chdir(tmp_path)
     check_path(Path("this.toml"))
+    assert (tmp_path / "this.toml").read_text() == "old"
 
 
 class Children:

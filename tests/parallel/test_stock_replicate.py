@@ -115,8 +115,13 @@ def test_zero_grad_of_a_replica_warns():
 
 def test_replicas_can_be_saved():
     for detach in (False, True):
-        saved = io.BytesIO()
-        torch.save(replicate(normed(), TWO, detach), saved)
+        base, saved = normed(), io.BytesIO()
+        torch.save(replicate(base, TWO, detach), saved)
+        saved.seek(0)
+        for replica in torch.load(saved, weights_only=False):
+            torch.testing.assert_close(
+                [*replica.parameters(), *replica.buffers()], [*base.parameters(), *base.buffers()]
+            )
 
 
 def test_no_reference_cycles():

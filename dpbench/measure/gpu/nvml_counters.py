@@ -19,8 +19,9 @@ _REFRESH_S = (
     0.1  # of the energy counter (measured by zeus, ml.energy); slack for other counters that the driver updates late
 )
 LEAST_ENERGY_WINDOW_S = 1.0
+"""The counter's refresh may shift a tenth of the energy of such a window."""
 ADVISED_WINDOW_S = 2.0
-"""In a second the counter's refresh may shift a tenth of the energy, in two seconds a twentieth."""
+"""The counter's refresh may shift a twentieth of the energy of such a window."""
 
 
 @dataclass(frozen=True)

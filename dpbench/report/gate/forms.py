@@ -131,9 +131,10 @@ MARKER = "<!-- dpbench gate -->"
 
 _ROWS = (100, 20, 5, 1)
 _MOST_LINES = 15
+"""Lines of the comment that are not folded, empty ones among them."""
 _ROWS_ABOVE = 3
 _COLUMNS_ABOVE = 6
-"""Lines of the comment that are not folded, empty ones among them, and the size of the table of times in them."""
+"""Columns of the table of times in these lines; `_ROWS_ABOVE` are its rows."""
 
 
 def gate_markdown(judgement: Judgement) -> str:

@@ -15,8 +15,9 @@ from dpbench.cases.variants import VariantId, VariantName
 LABEL_ROOM = 1.25
 """Labels stand behind bars. An axis that ends so far behind the longest bar has room for them."""
 STEP_PX = 26
+"""The height of a row of bars or points."""
 _TWO_LINES_PX = 38
-"""The height of a row of bars or points, and of one whose label has two lines."""
+"""The height of a row whose label has two lines."""
 Spec = dict[str, Any]
 _WHOLE: Spec = {
     "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -51,11 +52,8 @@ def _text(chart: str) -> str:
 def _filled(value: Any, spec_names: Mapping[str, Any], values_by_name: Mapping[str, object]) -> Any:
     """The value with names filled in. What the caller gives may be any text, so it stays as it is."""
     if isinstance(value, str) and value.startswith("$"):
-        return (
-            _filled(spec_names[value[1:]], spec_names, values_by_name)
-            if value[1:] in spec_names
-            else values_by_name[value[1:]]
-        )
+        name = value[1:]
+        return _filled(spec_names[name], spec_names, values_by_name) if name in spec_names else values_by_name[name]
     if isinstance(value, dict):
         return {key: _filled(part, spec_names, values_by_name) for key, part in value.items()}
     return [_filled(part, spec_names, values_by_name) for part in value] if isinstance(value, list) else value
