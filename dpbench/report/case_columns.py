@@ -1,4 +1,7 @@
-"""The columns of a case, each declared once: for the terminal, the page, JSON, CSV and Parquet."""
+"""The columns of a case, each declared once: for the page, JSON, CSV and Parquet.
+
+The terminal has two of them. Its time and ratio depend on the table, so `comparison.py` has these.
+"""
 
 from typing import Any
 

@@ -15,8 +15,6 @@ from dpbench.text.outside import shortened
 from dpbench.text.quantities import byte_unit, number
 
 _MOST_REASONS = 200
-
-
 _OUTCOME_COLUMNS = (
     Column("variant", of("case.variant")),
     Column("setting", lambda summary: place(summary.case)),
@@ -58,12 +56,13 @@ def shown_value(value: object) -> str:
 def devices(machine: MachineResults) -> Panel | None:
     """The table of devices of each setting."""
     rows = {comparison.setting.setting: devices_of(comparison.rows) for comparison in machine.shown}
-    every = [row for own in rows.values() for row in own]
+    every = [row for rows_of_key in rows.values() for row in rows_of_key]
     columns = devices_columns(every)
+    lines = {key: devices_lines(rows_of_key) if columns else [] for key, rows_of_key in rows.items()}
     return machine.panel(
         *("devices", "Devices", devices_legend(every)),
         columns=headers_of(columns),
-        rows={key: [cells_of(columns, line) for line in devices_lines(own) if columns] for key, own in rows.items()},
+        rows={key: [cells_of(columns, line) for line in lines_of_key] for key, lines_of_key in lines.items()},
     )
 
 
