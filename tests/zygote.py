@@ -33,6 +33,9 @@ _READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "TORCH", "CUDA", "NVI
 _FIXED = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 """Children that count want these values. Others do not set these variables, and may have any value."""
 _PATH = "PYTHONPATH"
+"""A child of a zygote gets it, too."""
+_OF_LIBRARIES = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR")
+"""scikit-learn sets the first two in the process of the tests, and torch's compiler the last."""
 _WITH_TORCH = ("count", "lockstep", "probe", "round", "scripts", "trace", "ways")
 _WITHOUT_TORCH = (b'"start_ups":[{', b'"workload":"asv ', b'"workload":"pytest ')
 """In requests for a process that times an import, or that runs benchmarks of asv or pytest."""
@@ -111,7 +114,8 @@ class Zygote:
 
 
 def _at_start(environment: Any) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name != _PATH}
+    names = [name for name in environment if name.startswith(_READ_AT_START) and name not in (_PATH, *_OF_LIBRARIES)]
+    return {name: environment[name] for name in names}
 
 
 def _is_without_torch(stdin: Any) -> bool:

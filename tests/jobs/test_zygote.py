@@ -15,6 +15,7 @@ from tests.zygote import ZygoteChild, new_children
     [
         (child_command("dpbench.jobs.count_child"), "{}", True),
         (["env", "PYTHONHASHSEED=0", *child_command("dpbench.jobs.count_child")], "{}", True),
+        (["env", "TORCHINDUCTOR_CACHE_DIR=/tmp", *child_command("dpbench.jobs.count_child")], "{}", True),
         (["env", "PYTHONHASHSEED=1", *child_command("dpbench.jobs.count_child")], "{}", False),
         (child_command("dpbench.jobs.count_child"), '{"workload":"asv speed.time_work"}', False),
         (child_command("dpbench.jobs.lockstep_child"), '{"start_ups":[{}]}', False),
