@@ -129,7 +129,7 @@ def _limits() -> list[tuple[int, int]]:
     return list(map(resource.getrlimit, kinds))
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def children_of_a_zygote(zygote: Zygote | None) -> Iterator[None]:
     """The children of `dpbench.engine.launch` and `dpbench.jobs.round`, in a room that imports this fixture."""
     if zygote is None:

@@ -160,12 +160,12 @@ def test_no_file_stays_open_and_the_subreaper_flag_is_restored(subreaper):
 
 
 def test_a_process_that_survives_sigkill_is_reported(monkeypatch):
-    kill = psutil.Process.kill
+    kill, before = psutil.Process.kill, psutil.Process().children()
     monkeypatch.setattr(psutil.Process, "kill", lambda self: None)
     monkeypatch.setattr(process_tree, "GRACE_S", 0.2)
     with pytest.raises(process_tree.UnkillableError, match=r"process \d+ is still there 0\.2 s after SIGKILL"):
         run(GRANDCHILD)
-    for orphan in psutil.Process().children():
+    for orphan in set(psutil.Process().children()) - set(before):
         kill(orphan)
         orphan.wait()
 
