@@ -66,9 +66,9 @@ def refresh_shells(encoder):
     of_lanes = [Shells(tree) for _ in DEVICES]
 
     def refresh():
-        states = states_of(tree)
+        states, compilations = states_of(tree)
         for shells, delivery in zip(of_lanes, deliveries, strict=True):
-            shells.refresh(states, delivery)
+            shells.refresh(states, delivery, compilations)
             shells.empty()
 
     return refresh

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._utils import ExceptionWrapper
 
+from dpbench.parallel.compiled import is_compiled
 from dpbench.parallel.devices import DeviceLike, current_device, resolve_device
 from dpbench.parallel.dispatch import Dispatcher
 from dpbench.parallel.lanes import Stream, current_stream, use_stream
@@ -31,7 +32,9 @@ def parallel_apply(
     traceback.
     """
     check_policy(policy)
-    if policy.dispatch is Dispatch.AUTO:
+    if any(map(is_compiled, modules)):
+        policy = replace(policy, dispatch=Dispatch.SEQUENCE)  # `compile_report.py` says why
+    elif policy.dispatch is Dispatch.AUTO:
         policy = replace(policy, dispatch=Dispatch.THREADS)
     return apply_with(Dispatcher(policy), modules, inputs, kwargs_tup, devices)
 

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_map
 
 from dpbench.parallel.accumulate import Accumulation, Context
 from dpbench.parallel.apply import apply_with, parallel_apply
+from dpbench.parallel.compiled import compiled_under, exchange_callback, never_compile, without_base
 from dpbench.parallel.devices import (
     DeviceLike,
     as_stock_id,
@@ -42,7 +43,9 @@ T = TypeVar("T", bound=nn.Module)
 
 _RUNTIME = ("_replicas", "_dispatcher", "_in_sequence", "_ready_for", "_shares", "_accumulation")
 """Attributes with memory and threads; a copy or an unpickled wrapper makes new ones."""
-_RUNS_EAGERLY = "replicas run eagerly: compiled code is bound to one module. Compile functions that the module calls"
+_BOUND = "_compiled_call_impl"
+"""What `compile` makes is bound to this wrapper, so that copies and pickles are without it, as those of any module."""
+_IN_NO_GRAPH = "DataParallel is in no graph itself; its replicas are compiled"
 
 
 class _EqualToStock(ABCMeta):
@@ -101,7 +104,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         self.src_device_obj = devices[0]
         self._replicas = ReplicaPool(devices, self.policy, self._accumulation)
         self._dispatcher = Dispatcher(self.policy)
-        # While graphs warm up: trials would choose a dispatch that no launch of a graph uses.
+        # For compiled replicas, and while graphs warm up, where trials would choose what no launch of a graph uses.
         self._in_sequence = Dispatcher(replace(self.policy, dispatch=Dispatch.SEQUENCE))
         self._shares = shares_of_lanes(self.policy.shares, len(devices))
         # Users assign to both attributes, as they do in stock; the next forward then begins anew.
@@ -114,14 +117,17 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
-            return torch.compiler.disable(DataParallel.forward, reason=_RUNS_EAGERLY)(self, *inputs, **kwargs)
+            torch._dynamo.graph_break(msg=_IN_NO_GRAPH)
+        callback = exchange_callback(None)  # else all Python code of the wrapper would be compiled, too
         try:
             if self.device_ids:
                 self._replicas.streams.here.lanes = ()  # first of all: those of an earlier forward must not be restored
+                self._replicas.unsettled.callback = callback
             with _RecordFunctionFast("DataParallel.forward"):
                 module = self.module
+                alone: Any = module if callback is None else partial(compiled_under(callback), module)
                 if not self.device_ids:
-                    return module(*inputs, **kwargs)
+                    return alone(*inputs, **kwargs)
                 check_not_capturing(self.src_device_obj)
                 pool = self._pool()
                 pool.sets.check_device(module)
@@ -129,7 +135,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
                 if not chunks and not kwarg_chunks:
                     chunks, kwarg_chunks = ((),), ({},)  # a forward without arguments runs on the first device only
                 if len(self.device_ids) == 1:
-                    return module(*chunks[0], **kwarg_chunks[0])
+                    return alone(*chunks[0], **kwarg_chunks[0])
                 outputs = self._run_graphs(module, chunks, kwarg_chunks) if self.policy.graphs else None
                 if outputs is None:
                     outputs = pool.sets.lend(self._replicate_and_apply, module, chunks, kwarg_chunks)
@@ -144,6 +150,7 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         finally:
             if self.device_ids:
                 self._replicas.settle()  # a subclass may have its own `parallel_apply` and `gather`
+            exchange_callback(callback)
 
     def _run_graphs(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any] | None:
         report = self._replicas.graph_report
@@ -173,6 +180,10 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         """With `Policy.graphs`: how many forwards ran as graphs, and why the others did not, a line each."""
         return self._replicas.graph_report.lines() if self.device_ids else []
 
+    def compile_report(self) -> list[str]:
+        """Of compiled replicas: how many forwards ran and compiled, and what stays eager and why, a line each."""
+        return self._replicas.compile_report.lines() if self.device_ids else []
+
     def _replicate_and_apply(self, module: T, chunks: Sequence[Any], kwarg_chunks: Any) -> list[Any]:
         """The replicas' outputs, as the borrower of `ReplicaSets.lend`: no replica outlives it."""
         replicas = self.replicate(module, self.device_ids[: len(chunks)])
@@ -190,9 +201,14 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
 
     def parallel_apply(self, replicas: Sequence[nn.Module], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
         try:
-            devices = self._pool().devices[: len(replicas)]
-            is_warming_up = self._replicas.graph_report.is_warming_up
-            dispatcher = self._in_sequence if is_warming_up else self._dispatcher
+            pool = self._pool()
+            devices = pool.devices[: len(replicas)]
+            if pool.unsettled.are_compiled:
+                inputs, kwargs = tree_map(without_base, (inputs, kwargs))
+                return pool.compile_report.watch(
+                    partial(apply_with, self._in_sequence, replicas, inputs, kwargs, devices)
+                )
+            dispatcher = self._in_sequence if pool.graph_report.is_warming_up else self._dispatcher
             return apply_with(dispatcher, replicas, inputs, kwargs, devices)
         finally:
             self._replicas.settle()  # a caller may use `replicate` and this method alone
@@ -225,6 +241,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         captured = self._pool().graph_report.trials_left
         if captured is not None:
             return captured
+        if not self._replicas.compile_report.is_settled:
+            return 1
         if not self._dispatcher.has_run:
             return 1
         return self._dispatcher.trials_left(torch.is_grad_enabled(), self.module.training)
@@ -264,13 +282,16 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             self._replicas.mark_dirty()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _RUNTIME}
+        return {name: value for name, value in self.__dict__.items() if name not in (*_RUNTIME, _BOUND)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._accumulation = Accumulation()
         if self.device_ids:
             self._start_runtime()
+
+
+never_compile(DataParallel.forward)
 
 
 def data_parallel(  # noqa: PLR0917 - the stock signature

@@ -9,8 +9,6 @@ A version counter alone does not prove that a tensor is unchanged, since fused o
 """
 
 import gc
-import sys
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,6 +26,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from dpbench.parallel.compiled import Compiled, compiled_for_replicas, is_optimized
 from dpbench.parallel.devices import CPU
 
 _LAYOUT = attrgetter("shape", "dtype", "device", "requires_grad", "layout")
@@ -38,8 +37,8 @@ Slots = tuple[tuple[str, int | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`is_plain`: a copy of its ``__dict__`` replicates the module; others are custom. `is_compiled`:
-    ``torch.compile(module)`` made it, and writes to it go through to the module that it wraps.
+    """`is_plain`: a copy of its ``__dict__`` replicates the module; others are custom. `compiled` is set if
+    ``torch.compile(module)`` made it; writes to it go through to the module that it wraps.
     """
 
     module: nn.Module
@@ -47,7 +46,7 @@ class Node:
     parameters: Slots
     buffers: Slots
     is_plain: bool
-    is_compiled: bool
+    compiled: Compiled | None
 
 
 _NORM_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -77,12 +76,13 @@ class ModuleTree:
                 tuple((name, None if c is None else module_index[id(c)]) for name, c in module._modules.items()),
                 tensor_slots(module._parameters),
                 tensor_slots(module._buffers),
-                _is_plain(type(module)) or _is_compiled(module),
-                _is_compiled(module),
+                _is_plain(type(module)) or is_optimized(module),
+                compiled_for_replicas(module) if is_optimized(module) else None,
             )
             for module in modules
         ]
         self.modules = modules
+        self.plain_modules = [node.module for node in self.nodes if node.is_plain]
         self.buffer_indices = {i for node in self.nodes for _, i in node.buffers if i is not None}
         self.resizable_indices = {
             i
@@ -90,6 +90,7 @@ class ModuleTree:
             for name, i in node.buffers
             if i is not None and not (isinstance(node.module, _NormBase) and name in _NORM_BUFFERS)
         }
+        self.has_optimized = any(node.compiled is not None for node in self.nodes)
         self.is_lazy = any(is_lazy(tensor) for tensor in self.tensors)
         self.counts = [] if self.is_lazy else list(map(Tensor.numel, self.tensors))
         self._kinds = list(map(type, modules))
@@ -157,12 +158,6 @@ def _is_plain(kind: type[nn.Module]) -> bool:
     )
 
 
-def _is_compiled(module: nn.Module) -> bool:
-    # From sys.modules: importing dynamo takes seconds, and no module is compiled without it.
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
-    return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
-
-
 _DEVICE = attrgetter("device")
 _IS_CPU = attrgetter("is_cpu")
 
@@ -186,13 +181,6 @@ def check_device(tensors: Sequence[Tensor], device: torch.device) -> None:
 
 def check_replicatable(tree: ModuleTree) -> None:
     """Raise RuntimeError for lazy modules and for Python modules under a ScriptModule."""
-    if any(node.is_compiled or node.module._compiled_call_impl is not None for node in tree.nodes):
-        warnings.warn(
-            "the replicas of a compiled module run it eagerly: compiled code is bound to one module, and "
-            "torch.compile is not thread-safe. Compile functions that the module calls instead, or use "
-            "DistributedDataParallel",
-            stacklevel=2,
-        )
     if tree.is_lazy:
         raise RuntimeError(
             "Modules with uninitialized parameters can't be used with `DataParallel`. "

@@ -55,7 +55,7 @@ def count_links(nodes: Sequence[Node]) -> Counter[int]:
 
     A compiled module refers to its child once more, in the place of its forward.
     """
-    children = [i for node in nodes for _, i in node.children * (1 + node.is_compiled) if i is not None]
+    children = [i for node in nodes for _, i in node.children * (1 + (node.compiled is not None)) if i is not None]
     return Counter(i for i in children if nodes[i].is_plain)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dpbench.parallel.accumulate import Part
 from dpbench.parallel.broadcast import Broadcaster, Delivery
 from dpbench.parallel.capture import CapturePlace
+from dpbench.parallel.compiled import Callback
 from dpbench.parallel.graphs import GraphReport, Graphs, StepGraph, Work, address_of, capture_step, launch
 from dpbench.parallel.lanes import Lane
 from dpbench.parallel.module_tree import ChangeWatch, ModuleTree, are_on, check_device, check_replicatable
@@ -42,6 +43,9 @@ class ReplicaSet:
         # Here, because a graph reads the memory of this set's buckets by address.
         self._graphs: Graphs | None = None
         self._checks_graphs = policy.check_graphs
+        self.is_compiled = False
+        # Of the last forward, for captures, which follow eager forwards.
+        self._callback: Callback = None
 
     def run_graphs(
         self,
@@ -78,7 +82,11 @@ class ReplicaSet:
         return launch(graphs, step, work)
 
     def _replica(self, number: int, tensors: list[Tensor], arrivals: dict[int, Arrival]) -> nn.Module:
-        return self._shells[number].refresh(states_of(self.tree), Delivery(tensors, arrivals))
+        delivery = Delivery(tensors, arrivals)
+        states, compilations = states_of(self.tree, self._callback)
+        if compilations or self.tree.has_optimized:
+            delivery.await_all()
+        return self._shells[number].refresh(states, delivery, compilations)
 
     def is_idle(self) -> bool:
         return all(shells.is_idle() for shells in self._shells)
@@ -90,13 +98,25 @@ class ReplicaSet:
         return [shells.root for shells in self._shells[:count]]
 
     def refresh(
-        self, lanes: Sequence[Lane], reduce_lanes: Sequence[Lane], part: Part, watch: ChangeWatch | None
+        self,
+        lanes: Sequence[Lane],
+        reduce_lanes: Sequence[Lane],
+        part: Part,
+        watch: ChangeWatch | None,
+        callback: Callback = None,
     ) -> list[nn.Module]:
+        self._callback = callback
         self.empty()  # weights of the last forward would keep their memory from being used again
         deliveries = self._broadcast.broadcast(lanes, reduce_lanes, part, watch)
         self.given = deliveries[1].tensors if len(deliveries) > 1 else []
-        states = states_of(self.tree)
-        return [shells.refresh(states, delivery) for shells, delivery in zip(self._shells, deliveries, strict=False)]
+        states, compilations = states_of(self.tree, callback)
+        self.is_compiled = bool(compilations) or self.tree.has_optimized
+        for delivery in deliveries if self.is_compiled else ():
+            delivery.await_all()  # a compiled forward takes all of its weights at its start
+        return [
+            shells.refresh(states, delivery, compilations)
+            for shells, delivery in zip(self._shells, deliveries, strict=False)
+        ]
 
     def empty(self) -> None:
         """The set must be idle."""

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.accumulate import Accumulation
+from dpbench.parallel.compile_report import CompileReport
+from dpbench.parallel.compiled import Callback
 from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.graphs import GraphReport
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
@@ -24,6 +26,17 @@ SMALL_BYTES = 256 * 1024
 """
 
 
+class _Unsettled(threading.local):
+    """What the thread's last forward sent, and what compiles its replicas."""
+
+    lanes: Sequence[Lane] = ()
+    sent: Any = None
+    callback: Callback = None
+    """Dynamo's, under ``torch.compile(wrapper)``."""
+    are_compiled = False
+    """Whether a part of the last replicas is compiled."""
+
+
 class ReplicaPool:
     def __init__(self, devices: Sequence[torch.device], policy: Policy, accumulation: Accumulation) -> None:
         self.devices = list(devices)
@@ -36,19 +49,22 @@ class ReplicaPool:
         self.sets = ReplicaSets(self.devices[0], policy)
         self._policy = policy
         self._accumulation = accumulation
-        self._unsettled = threading.local()  # what the thread's last forward sent
+        self.unsettled = _Unsettled()
         self._watch = ChangeWatch() if policy.skip_unchanged else None
         self.graph_report = GraphReport()
+        self.compile_report = CompileReport(self.devices)
 
     def replicas(self, base: nn.Module, count: int) -> list[nn.Module]:
         chosen, claim = self.sets.claim(base, count)
         lanes, reduce_lanes = self._lanes(count)
         accumulation = self._accumulation
         part = accumulation.outside if accumulation.is_new else accumulation.begin_forward(self.streams.has_links)
-        self._unsettled.lanes = lanes
+        self.unsettled.lanes = lanes
         try:
-            replicas = chosen.refresh(lanes, reduce_lanes, part, self._watch or part.watch)
-            self._unsettled.sent = chosen.given, chosen.tree.counts, chosen.check_sizes
+            watch, callback = self._watch or part.watch, self.unsettled.callback
+            replicas = chosen.refresh(lanes, reduce_lanes, part, watch, callback)
+            self.unsettled.are_compiled = chosen.is_compiled
+            self.unsettled.sent = chosen.given, chosen.tree.counts, chosen.check_sizes
             return replicas
         finally:
             del claim
@@ -65,13 +81,13 @@ class ReplicaPool:
             self.graph_report.note_eager(reason)
             return None
         lanes, reduce_lanes = self._lanes(len(calls))
-        self._unsettled.lanes = lanes
+        self.unsettled.lanes = lanes
         try:
             outputs = chosen.run_graphs(calls, lanes, reduce_lanes, self._accumulation.outside, self.graph_report)
         finally:
             del claim
         if outputs is not None:
-            self._unsettled.lanes = []  # lane 0 has waited for all buckets that leave its device
+            self.unsettled.lanes = []  # lane 0 has waited for all buckets that leave its device
         return outputs
 
     def _lanes(self, count: int) -> tuple[list[Lane], list[Lane]]:
@@ -88,11 +104,10 @@ class ReplicaPool:
 
         Raise RuntimeError if the forward has resized a parameter over others.
         """
-        lanes = getattr(self._unsettled, "lanes", [])
-        self._unsettled.lanes = []
+        lanes, self.unsettled.lanes = self.unsettled.lanes, ()
         for lane in lanes:
             wait_stream(lanes[0].compute, lane.near)
-        sent, self._unsettled.sent = getattr(self._unsettled, "sent", None), None
+        sent, self.unsettled.sent = self.unsettled.sent, None
         if sent is not None:
             tensors, counts, check_sizes = sent
             if tensors and list(map(Tensor.numel, tensors)) != counts:  # without a Python call in most forwards

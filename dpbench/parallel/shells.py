@@ -1,12 +1,14 @@
 """One replica of the base: shells that are built once and refreshed every forward (CACHING.md)."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from dpbench.parallel.broadcast import Delivery
+from dpbench.parallel.compiled import Callback, Compiled, InReplica, compiled_for_replicas, compiled_under
 from dpbench.parallel.module_tree import ModuleTree, Node, Slots
 from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
 from dpbench.parallel.tables import AwaitedTable
@@ -25,20 +27,28 @@ class _Shell(NamedTuple):
     children: dict[str, Any]
     parameter_slots: Slots
     buffer_slots: Slots
-    is_compiled: bool
+    compiled: Compiled | None
 
 
-def states_of(tree: ModuleTree) -> list[State]:
+Compilations = dict[int, Compiled]
+"""By the place of a module among the plain ones: what its replicas call."""
+
+
+def states_of(tree: ModuleTree, callback: Callback = None) -> tuple[list[State], Compilations]:
+    """The base's present states, and what replicas call of modules that are compiled in place, or by `callback`."""
     # A shell needs two more keys than its module. They are here already, so that no shell's dict has to grow.
     states = [
         {**node.module.__dict__, "_is_replica": True, "_former_parameters": None}
         for node in tree.nodes
         if node.is_plain
     ]
-    for state in states:
-        if "_compiled_call_impl" in state:
-            state["_compiled_call_impl"] = None  # it is bound to the base and would use the base's weights
-    return states
+    compilations: Compilations = {}
+    for place, state in enumerate(states):
+        if state.get("_compiled_call_impl") is not None:
+            compilations[place] = compiled_for_replicas(tree.plain_modules[place])
+    if callback is not None and tree.nodes[0].is_plain:
+        compilations.setdefault(0, compiled_under(callback))
+    return states, compilations
 
 
 class Shells:
@@ -86,7 +96,7 @@ class Shells:
         state: State = {}
         _assign(shell, "__dict__", state)
         children = {name: None if i is None else self._shells[i] for name, i in node.children}
-        return _Shell(state, {}, {}, {}, children, node.parameters, node.buffers, node.is_compiled)
+        return _Shell(state, {}, {}, {}, children, node.parameters, node.buffers, node.compiled)
 
     @property
     def root(self) -> Any:
@@ -160,21 +170,21 @@ class Shells:
             table.clear()
         return True
 
-    def refresh(self, states: Sequence[State], delivery: Delivery) -> nn.Module:
+    def refresh(self, states: Sequence[State], delivery: Delivery, compilations: Compilations) -> nn.Module:
         self._is_empty = False
         tensors = delivery.tensors
         for shell, kind in self._ending:
             _assign(shell, "__class__", kind)
         for base_state, shell in zip(states, self._plain, strict=True):
-            state, parameters, buffers, modules, children, parameter_slots, buffer_slots, is_compiled = shell
+            state, parameters, buffers, modules, children, parameter_slots, buffer_slots, compiled = shell
             state.update(base_state)
             state["_parameters"] = state["_former_parameters"] = parameters
             state["_buffers"] = buffers
             state["_modules"] = modules
             if children:
                 modules.update(children)
-                if is_compiled:
-                    state["forward"] = children["_orig_mod"]
+                if compiled is not None:
+                    state["forward"] = partial(compiled, children["_orig_mod"])
             if delivery.arrivals:
                 _await(shell, delivery)
                 continue
@@ -182,6 +192,10 @@ class Shells:
                 parameters[name] = None if i is None else tensors[i]
             for name, i in buffer_slots:
                 buffers[name] = None if i is None else tensors[i]
+        if compilations:
+            replicas = [shell for node, shell in zip(self._nodes, self._shells, strict=True) if node.is_plain]
+            for place, compiled in compilations.items():
+                self._plain[place].state["_compiled_call_impl"] = InReplica(compiled, replicas[place])
         return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
 
     def _add_custom(self, delivery: Delivery) -> nn.Module:

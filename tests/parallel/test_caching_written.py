@@ -81,7 +81,6 @@ MODELS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:the replicas of a compiled module run it eagerly")
 @pytest.mark.parametrize("name", MODELS)
 def test_one_set_serves_all_forwards_and_keeps_nothing_of_them(name):
     wrapper, x = wrap(MODELS[name]()), torch.randn(8, 5)
