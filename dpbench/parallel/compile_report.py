@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from dpbench.parallel.compiled import is_any_compiled
+from dpbench.parallel.module_tree import ModuleTree
+
 T = TypeVar("T")
 
 _DYNAMO = "torch._dynamo"
@@ -25,17 +28,18 @@ class CompileReport:
         self.is_settled = True
         """Whether the last forward compiled nothing."""
         self._device_count = len(set(devices))
+        self._is_compiled = False
         self._forwards: Counter[str] = Counter()
         self._causes: Counter[str] = Counter()
 
-    def watch(self, forward: Callable[[], T]) -> T:
-        """Return what `forward` returns."""
+    def watch(self, forward: Callable[[], T], tree: ModuleTree) -> T:
+        """Return what `forward` of the tree's replicas returns."""
         before = _Progress()
         try:
             with self._raised_limit():
                 return forward()
         finally:
-            self._note(_Progress(), before)
+            self._note(_Progress(), before, tree)
 
     def _raised_limit(self) -> Any:
         """Guards name the device, so each of them needs compiled code of its own."""
@@ -44,17 +48,21 @@ class CompileReport:
         config = sys.modules[_DYNAMO].config
         return config.patch(recompile_limit=config.recompile_limit * self._device_count)
 
-    def _note(self, now: "_Progress", before: "_Progress") -> None:
+    def _note(self, now: "_Progress", before: "_Progress", tree: ModuleTree) -> None:
         graphs, failed = now.graphs - before.graphs, now.failed - before.failed
         self.is_settled = not graphs
         if graphs:
             gc.collect()  # dynamo's records of what it has traced are in cycles, and keep the replicas from being idle
-        self._forwards[f"compiled, and {graphs} new graphs" if graphs else "compiled"] += 1
+        self._is_compiled = self._is_compiled or graphs > 0 or is_any_compiled(tree.modules)
+        what = "compiled" if self._is_compiled else "eager"
+        self._forwards[f"{what}, and {graphs} new graphs" if graphs else what] += 1
         causes = Counter({f"a graph break: {text}": count for text, count in (now.breaks - before.breaks).items()})
         if failed > 0:
             causes[f"code that stays eager: {_last_failure()}"] += failed
+        if not self._is_compiled and not self._causes:
+            causes["dynamo has compiled nothing of the model"] += 1
         if causes and not self._causes:
-            warnings.warn(f"the replicas are compiled in part only, {next(iter(causes))}", stacklevel=2)
+            warnings.warn(f"the replicas are not compiled, or in part: {next(iter(causes))}", stacklevel=2)
         self._causes += causes
 
     def lines(self) -> list[str]:

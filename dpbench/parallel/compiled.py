@@ -10,13 +10,19 @@ guards on the arguments, so one graph serves the base and all lanes on a type of
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy, set_eval_frame
+from torch._C._dynamo.eval_frame import (
+    _debug_get_cache_entry_list,
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+    set_eval_frame,
+)
 
 Compiled = Callable[..., Any]
 """Takes a replica and the arguments of its forward."""
@@ -97,6 +103,13 @@ def _context_of(bound: Any) -> Any:
             "the compiler; wrap torch.compile(module) instead"
         )
     return contexts[0]
+
+
+def is_any_compiled(modules: Iterable[nn.Module]) -> bool:
+    """Whether dynamo has compiled code for the forward of one of these modules, or for a function that calls one."""
+    functions: set[Any] = {_call, _call_in_place, *(type(module).forward for module in modules)}
+    codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
+    return any(map(_debug_get_cache_entry_list, codes))
 
 
 def without_base(chunk: Any) -> Any:

@@ -203,10 +203,10 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
         try:
             pool = self._pool()
             devices = pool.devices[: len(replicas)]
-            if pool.unsettled.are_compiled:
+            if (tree := pool.unsettled.compiled_tree) is not None:
                 inputs, kwargs = tree_map(without_base, (inputs, kwargs))
                 return pool.compile_report.watch(
-                    partial(apply_with, self._in_sequence, replicas, inputs, kwargs, devices)
+                    partial(apply_with, self._in_sequence, replicas, inputs, kwargs, devices), tree
                 )
             dispatcher = self._in_sequence if pool.graph_report.is_warming_up else self._dispatcher
             return apply_with(dispatcher, replicas, inputs, kwargs, devices)

@@ -82,7 +82,6 @@ class ModuleTree:
             for module in modules
         ]
         self.modules = modules
-        self.plain_modules = [node.module for node in self.nodes if node.is_plain]
         self.buffer_indices = {i for node in self.nodes for _, i in node.buffers if i is not None}
         self.resizable_indices = {
             i

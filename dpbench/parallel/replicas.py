@@ -15,7 +15,7 @@ from dpbench.parallel.devices import DeviceLike, resolve_device
 from dpbench.parallel.graphs import GraphReport
 from dpbench.parallel.lanes import Lane, SideStreams, wait_stream
 from dpbench.parallel.links import find_links
-from dpbench.parallel.module_tree import ChangeWatch
+from dpbench.parallel.module_tree import ChangeWatch, ModuleTree
 from dpbench.parallel.policy import DEFAULT_POLICY, Policy, check_policy
 from dpbench.parallel.replica_sets import ReplicaSets
 from dpbench.parallel.transfer import check_route
@@ -33,8 +33,8 @@ class _Unsettled(threading.local):
     sent: Any = None
     callback: Callback = None
     """Dynamo's, under ``torch.compile(wrapper)``."""
-    are_compiled = False
-    """Whether a part of the last replicas is compiled."""
+    compiled_tree: ModuleTree | None = None
+    """Of the last replicas, if a part of them is compiled."""
 
 
 class ReplicaPool:
@@ -63,7 +63,7 @@ class ReplicaPool:
         try:
             watch, callback = self._watch or part.watch, self.unsettled.callback
             replicas = chosen.refresh(lanes, reduce_lanes, part, watch, callback)
-            self.unsettled.are_compiled = chosen.is_compiled
+            self.unsettled.compiled_tree = chosen.tree if chosen.is_compiled else None
             self.unsettled.sent = chosen.given, chosen.tree.counts, chosen.check_sizes
             return replicas
         finally:

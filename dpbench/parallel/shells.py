@@ -31,7 +31,7 @@ class _Shell(NamedTuple):
 
 
 Compilations = dict[int, Compiled]
-"""By the place of a module among the plain ones: what its replicas call."""
+"""By the index of a module in the tree: what its replicas call."""
 
 
 def states_of(tree: ModuleTree, callback: Callback = None) -> tuple[list[State], Compilations]:
@@ -43,10 +43,10 @@ def states_of(tree: ModuleTree, callback: Callback = None) -> tuple[list[State],
         if node.is_plain
     ]
     compilations: Compilations = {}
-    for place, state in enumerate(states):
-        if state.get("_compiled_call_impl") is not None:
-            compilations[place] = compiled_for_replicas(tree.plain_modules[place])
-    if callback is not None and tree.nodes[0].is_plain:
+    for place, module in enumerate(tree.modules):
+        if module.__dict__.get("_compiled_call_impl") is not None:
+            compilations[place] = compiled_for_replicas(module)
+    if callback is not None:
         compilations.setdefault(0, compiled_under(callback))
     return states, compilations
 
@@ -192,13 +192,13 @@ class Shells:
                 parameters[name] = None if i is None else tensors[i]
             for name, i in buffer_slots:
                 buffers[name] = None if i is None else tensors[i]
-        if compilations:
-            replicas = [shell for node, shell in zip(self._nodes, self._shells, strict=True) if node.is_plain]
-            for place, compiled in compilations.items():
-                self._plain[place].state["_compiled_call_impl"] = InReplica(compiled, replicas[place])
-        return self._shells[0] if len(self._plain) == len(self._shells) else self._add_custom(delivery)
+        replicas = self._shells if len(self._plain) == len(self._shells) else self._add_custom(delivery)
+        for place, call in compilations.items():
+            replicas[place].__dict__["_compiled_call_impl"] = InReplica(call, replicas[place])
+        root: nn.Module = replicas[0]
+        return root
 
-    def _add_custom(self, delivery: Delivery) -> nn.Module:
+    def _add_custom(self, delivery: Delivery) -> list[nn.Module]:
         modules = [
             shell if node.is_plain else node.module._replicate_for_data_parallel()
             for node, shell in zip(self._nodes, self._shells, strict=True)
@@ -206,7 +206,7 @@ class Shells:
         _link(self._nodes, modules, delivery)
         self._custom = [module for node, module in zip(self._nodes, modules, strict=True) if not node.is_plain]
         self._custom_counts = [count - 1 for count in count_references(self._custom)]  # without `modules`, a local
-        return modules[0]
+        return modules
 
 
 def _ends(kind: type) -> bool:
@@ -231,6 +231,8 @@ def _link(nodes: Sequence[Node], modules: list[nn.Module], delivery: Delivery) -
     for node, module in zip(nodes, modules, strict=True):
         if node.is_plain:
             module._modules.update((name, None if i is None else modules[i]) for name, i in node.children)
+            if node.compiled is not None:
+                module.__dict__["forward"] = partial(node.compiled, module._modules["_orig_mod"])
         else:
             _assign_members(module, node, modules, delivery)
 

@@ -334,13 +334,13 @@ def test_a_graph_break_is_warned_of_once_with_its_cause(way):
 
     wrapper = way(nn.Sequential(Breaks()), backend=BACKEND)
     with pytest.warns(
-        UserWarning, match="the replicas are compiled in part only, a graph break: .*graph_break"
+        UserWarning, match="the replicas are not compiled, or in part: a graph break: .*graph_break"
     ) as seen:
         wrapper(torch.ones(8, 5))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wrapper(torch.ones(8, 5))
-    assert len([one for one in seen if "compiled in part" in str(one.message)]) == 1
+    assert len([one for one in seen if "not compiled, or in part" in str(one.message)]) == 1
     assert any("times a graph break: " in line for line in inner(wrapper).compile_report())
 
 
@@ -359,7 +359,7 @@ def test_a_graph_break_under_fullgraph_is_the_compiled_modules_error():
 def test_the_limit_of_compilations_is_warned_of():
     base = Call(lambda self, x, n: x * n)
     wrapper = compiled_module(base, backend=BACKEND, dynamic=False)
-    with pytest.warns(UserWarning, match="in part only, code that stays"):
+    with pytest.warns(UserWarning, match="or in part: code that stays"):
         results = [wrapper(torch.ones(8, 5), n=n) for n in range(4)]
     assert_close(results, [torch.full((8, 5), float(n)) for n in range(4)])
 
@@ -410,6 +410,43 @@ def test_the_functions_run_compiled_replicas_in_sequence(monkeypatch):
     for module in (torch.compile(base, backend=BACKEND), nn.Sequential(torch.compile(base, backend=BACKEND))):
         data_parallel(module, torch.ones(8, 5), ["cpu"] * LANES)
     assert set(threads) == {threading.get_ident()}
+
+
+class Custom(nn.Module):
+    """Its replicas are made by its own method."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.inner(x)
+
+    def _replicate_for_data_parallel(self):
+        return super()._replicate_for_data_parallel()
+
+
+@way
+@pytest.mark.parametrize("make", [Custom, lambda: nn.Sequential(Custom())], ids=["root", "child"])
+def test_modules_with_their_own_replication(way, make):
+    wrapper = assert_equal_training(way, make(), torch.randn(4, 8, 5))
+    assert wrapper.compile_report()[-1] == "3 forwards: compiled"
+
+
+def test_recurrent_modules_which_dynamo_leaves_eager_say_so():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(5, 4, batch_first=True)
+
+        def forward(self, x):
+            return self.rnn(x)[0]
+
+    for way in (compiled_module, compiled_in_place, compiled_wrapper):
+        base = Recurrent()
+        with pytest.warns(UserWarning, match="the replicas are not compiled, or in part: "):
+            wrapper = assert_equal_training(way, base, torch.randn(3, 8, 2, 5))
+        assert wrapper.compile_report()[0] == "3 forwards: eager"
 
 
 def test_a_module_without_the_compilers_context_is_refused_in_one_line():
