@@ -86,7 +86,10 @@ OF_THE_WHOLE = (
     compiled_wrapper_in_place,
 )
 WAYS = (*OF_THE_WHOLE, compiled_region, compiled_region_in_place)
-way = pytest.mark.parametrize("way", WAYS)
+every_way = pytest.mark.parametrize("way", WAYS)
+MECHANISMS = (compiled_module, compiled_region_in_place, compiled_wrapper)
+"""A module that wraps another, a bound callable, and dynamo's callback."""
+way = pytest.mark.parametrize("way", MECHANISMS)
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +127,10 @@ def assert_equal_training(way, base, batches, **options):
     return inner(wrapper)
 
 
-@way
-@pytest.mark.parametrize("options", [{}, {"fullgraph": True}, {"dynamic": True}])
+@pytest.mark.parametrize(
+    ("way", "options"),
+    [*[(way, {}) for way in WAYS], *[(way, {name: True}) for way in MECHANISMS for name in ("fullgraph", "dynamic")]],
+)
 def test_each_way_to_compile_trains_as_eager_lanes_and_one_graph_serves_all_lanes(way, options):
     # Of two blocks the first gets an input without a gradient, so that a region has two graphs.
     wrapper = assert_equal_training(way, Blocks(), torch.randn(6, 8, 5), **options)
@@ -140,7 +145,7 @@ def test_the_code_generator_compiles_the_replicas(way):
     assert graphs() > 0
 
 
-@way
+@every_way
 def test_lanes_run_on_the_calling_thread_whatever_the_policy_says(way, monkeypatch):
     threads = []
     base = nn.Sequential(Call(lambda self, x: _seen(threads, x) + self.weight, weight=nn.Parameter(torch.ones(5))))
@@ -279,15 +284,17 @@ def test_hooks_run_as_those_of_a_compiled_module():
     assert seen
 
 
-@way
-def test_copies_and_pickles_of_the_state_hold_no_compiled_code(way):
+@every_way
+def test_copies_and_pickles_give_the_same_numbers(way):
     base, x = mlp(), torch.randn(8, 5)
     wrapper = way(base, backend=BACKEND)
     want = wrapper(x)
-    if way not in (compiled_wrapper, compiled_module, compiled_region):
-        assert_close(pickle.loads(pickle.dumps(wrapper))(x), want)
-    assert_close(copy.deepcopy(inner(wrapper))(x), want)
-    assert all(isinstance(value, torch.Tensor) for value in wrapper.state_dict().values())
+    for twin in (copy.deepcopy(wrapper), pickle.loads(pickle.dumps(wrapper))):
+        assert_close(twin(x), want)
+        with torch.no_grad():
+            next(twin.parameters()).zero_()  # the copy's own
+        assert_close(wrapper(x), want)
+        assert not torch.equal(twin(x), want)
 
 
 def test_a_replica_that_the_user_keeps_does_not_change():
@@ -426,7 +433,7 @@ class Custom(nn.Module):
         return super()._replicate_for_data_parallel()
 
 
-@way
+@every_way
 @pytest.mark.parametrize("make", [Custom, lambda: nn.Sequential(Custom())], ids=["root", "child"])
 def test_modules_with_their_own_replication(way, make):
     wrapper = assert_equal_training(way, make(), torch.randn(4, 8, 5))
