@@ -41,7 +41,7 @@ class Policy:
     other generators are not seen: Python's, NumPy's, a module's own, and those in ``torch.random.fork_rng``.
 
     `dispatch` "auto" takes what measures faster, in sequence or on threads. Replicas that wait for each other run on
-    threads from then on, with a warning.
+    threads from then on, with a warning. Compiled replicas always run in sequence (COMPILED.md).
 
     `bucket_bytes` limits the tensors that are sent together; the stock wrapper's limit is 10 MiB too.
     `first_bucket_bytes` is smaller so that the first layers can start early. It is used only if that costs no message.
