@@ -26,7 +26,6 @@ _LARGE_SAVING = 0.05
 _SPARE = 1.3
 """Budgets are this many times what the rounds should take: rounds differ."""
 _SINGLE = VariantId(VariantName.SINGLE)
-_FLOOR = VariantId(VariantName.FLOOR)
 _OPTIONS = {"modes": "mode", "dtypes": "dtype", "data": "data", "seed": "seed", "steps-per-sample": "steps_per_sample"}
 """Named if they differ from their defaults."""
 PERCENT_OF = {
@@ -128,11 +127,11 @@ _Rows = Mapping[VariantId, ComparedCase]
 def _answer(winner: Winner, rows: _Rows) -> str:
     best = winner.best
     name, time = best.case.variant, duration(best.time_s)
-    if winner.alone is not None and winner.is_slower_than_one_device:
-        lanes, both = short_devices(best.case.devices), f"{time} against {duration(rows[_SINGLE].summary.time_s)}"
+    if winner.single is not None and winner.alone is not None and winner.is_slower_than_one_device:
+        lanes, both = short_devices(best.case.devices), f"{time} against {duration(winner.single.time_s)}"
         return (
             f"Use one device here: the fastest scheme on {lanes}, {name}, takes {_times(winner.alone)} "
-            f"the time of one device, {both} a step."
+            f"the time of {_one_device(winner.single)}, {both} a step."
         )
     figures = f"{time} a step, {number(best.items_per_s or 0.0)} items a second."
     if not winner.slower:
@@ -142,6 +141,11 @@ def _answer(winner: Winner, rows: _Rows) -> str:
         return f"Use {name} here: {figures}"
     names = " and ".join([name, *winner.rivals])
     return f"The fastest is not decided between {names}: {name} has the shortest median, {figures}"
+
+
+def _one_device(single: Summary) -> str:
+    """The variant's name only if that says more."""
+    return "one device" if single.case.variant == _SINGLE else f"one device, {single.case.variant},"
 
 
 def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
@@ -155,9 +159,9 @@ def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:
         if row.reference != variant:
             order = _UNDECIDED if variant in winner.rivals else ""
             yield f"The next, {variant}, takes {_times(ratio)} the time of {name}{order}."
-    if winner.alone is not None:
+    if winner.single is not None and winner.alone is not None:
         may = "" if winner.alone.verdict is Verdict.FASTER else "; one device may be faster"
-        yield f"It takes {_times(winner.alone)} the time of one device{may}."
+        yield f"It takes {_times(winner.alone)} the time of {_one_device(winner.single)}{may}."
     if best.rounds_ok == 1:
         yield "One round was measured, so there is no interval: the order is not sure."
 
@@ -173,11 +177,12 @@ def _limit(best: Summary, rows: _Rows) -> str:
     if not are_shared(best.case.devices):
         return ""
     text = "These lanes share one device."
-    if _FLOOR in rows and not rows[_FLOOR].summary.thin_rounds:
-        over = best.ratio_to(rows[_FLOOR].summary)
+    floors = [row.summary for variant, row in rows.items() if variant.name is VariantName.FLOOR]
+    if floor := next((summary for summary in floors if not summary.thin_rounds), None):  # they are fastest first
+        over = best.ratio_to(floor)
         order = _UNDECIDED if over.low is not None and over.verdict is Verdict.UNDECIDED else ""
         what = "one chunk after another on one copy of the weights"
-        text += f" {name} takes {_times(over)} the time of floor, {what}{order}."
+        text += f" {name} takes {_times(over)} the time of {floor.case.variant}, {what}{order}."
     return text
 
 

@@ -1,7 +1,7 @@
 """From records to comparisons of the variants in each setting, and the fastest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -21,8 +21,8 @@ LIMITS = (VariantName.SINGLE, VariantName.FLOOR)
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """`ratio` is the step time over that of `reference`. `percent` is the single-device baseline's time over this one:
-    of a limit, or of one device's speed if `is_shared`. None is what does not apply.
+    """`ratio` is the step time over that of `reference`. `percent` is the time of `baseline`, the fastest single-device
+    baseline, over this one: of a limit, or of one device's speed if `is_shared`. None is what does not apply.
     """
 
     summary: Summary
@@ -30,6 +30,7 @@ class ComparedCase:
     ratio: Estimate | None = None
     percent: float | None = None
     is_shared: bool = False
+    baseline: VariantId | None = None
 
     @property
     def percent_of_limit(self) -> float | None:
@@ -49,12 +50,17 @@ class ComparedCase:
 @dataclass(frozen=True)
 class Winner:
     """`slower` has the other schemes' times over the winner's, in order of time. A rival's interval contains 1 or is
-    missing. `alone` is the winner's time over that of one device with the whole batch.
+    missing. `single` is the fastest on one device with the whole batch.
     """
 
     best: Summary
     slower: Mapping[VariantId, Estimate]
-    alone: Estimate | None = None
+    single: Summary | None = None
+
+    @cached_property
+    def alone(self) -> Estimate | None:
+        """The winner's time over that of `single`."""
+        return None if self.single is None else self.best.ratio_to(self.single)
 
     @property
     def rivals(self) -> tuple[VariantId, ...]:
@@ -93,7 +99,7 @@ class Comparison:
         best = schemes[0]
         slower = {summary.case.variant: summary.ratio_to(best) for summary in schemes[1:]}
         single = next((summary for summary in ranked if summary.case.variant.name is VariantName.SINGLE), None)
-        return Winner(best, slower, best.ratio_to(single) if single else None)
+        return Winner(best, slower, single)
 
 
 @dataclass(frozen=True)
@@ -153,9 +159,7 @@ def compare(
         of_setting.setdefault(case.setting, []).append(case)
     schemes = sorted({case.variant for case in summaries if case.variant.name not in LIMITS}, key=_preferred)
     candidates = schemes if reference is None else [reference]
-    comparisons = tuple(
-        _comparison(setting, of_setting[setting.setting], summaries, candidates) for setting in _settings(summaries)
-    )
+    comparisons = tuple(_comparison(setting, of_setting, summaries, candidates) for setting in _settings(summaries))
     throttled = _throttled(records, comparisons)
     if throttled is not None:
         if not allow_different:
@@ -199,25 +203,32 @@ def _settings(cases: Iterable[Case]) -> list[Case]:
     """One case of each setting; none of `single` alone if another setting holds it, as a row or as its baseline."""
     cases = list(cases)
     parallel = [case for case in cases if case.variant.name is not VariantName.SINGLE]
-    in_others = {single for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
-    own_cases = [case for case in cases if case.variant.name is not VariantName.SINGLE or case not in in_others]
+    in_others = {single.setting for case in parallel for single in (on_one_device(case), single_device_baseline(case))}
+    own_cases = [case for case in cases if case.variant.name is not VariantName.SINGLE or case.setting not in in_others]
     return [next(group) for _, group in groupby(own_cases, key=lambda case: case.setting)]
 
 
 def _comparison(
-    setting: Case, own_cases: Sequence[Case], summaries: Mapping[Case, Summary], candidates: Sequence[VariantId]
+    setting: Case,
+    of_setting: Mapping[str, Sequence[Case]],
+    summaries: Mapping[Case, Summary],
+    candidates: Sequence[VariantId],
 ) -> Comparison:
-    cases = sorted({on_one_device(setting), *own_cases}, key=lambda case: case.variant.order)
-    present = [summaries[case] for case in cases if case in summaries]
+    def singles(case: Case) -> list[Case]:
+        return [one for one in of_setting.get(case.setting, ()) if one.variant.name is VariantName.SINGLE]
+
+    cases = {*singles(on_one_device(setting)), *of_setting[setting.setting]}
+    present = [summaries[case] for case in sorted(cases, key=lambda case: case.variant.order)]
     timed = {summary.case.variant: summary for summary in present if summary.step_times_s}
     reference = next((timed[name] for name in candidates if name in timed and len(timed) > 1), None)
-    baseline = summaries.get(single_device_baseline(setting))
+    baselines = [summaries[case] for case in singles(single_device_baseline(setting)) if summaries[case].step_times_s]
+    baseline = min(baselines, key=lambda summary: summary.time_s, default=None)
     is_shared = are_shared(setting.lanes_of_a_machine)
     rows = tuple(_row(summary, reference, baseline, is_shared=is_shared) for summary in present)
     return Comparison(setting, rows, reference.case.variant if reference else None)
 
 
-def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
+def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str, str]]:
     """Stock schemes first."""
     return variant.name not in (VariantName.TORCH_DP, VariantName.NAIVE), variant.order
 
@@ -225,7 +236,9 @@ def _preferred(variant: VariantId) -> tuple[bool, tuple[int, str]]:
 def _row(summary: Summary, reference: Summary | None, baseline: Summary | None, *, is_shared: bool) -> ComparedCase:
     if not summary.step_times_s:
         return ComparedCase(summary)
-    percent = 100 * baseline.time_s / summary.time_s if baseline is not None and baseline.step_times_s else None
-    if reference is None:
-        return ComparedCase(summary, percent=percent, is_shared=is_shared)
-    return ComparedCase(summary, reference.case.variant, summary.ratio_to(reference), percent, is_shared)
+    row = ComparedCase(summary, is_shared=is_shared)
+    if baseline is not None:
+        row = replace(row, percent=100 * baseline.time_s / summary.time_s, baseline=baseline.case.variant)
+    return (
+        row if reference is None else replace(row, reference=reference.case.variant, ratio=summary.ratio_to(reference))
+    )

@@ -40,7 +40,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Rungs from few machines and devices to many. `one_device` is `single` with the whole batch."""
+    """Rungs from few machines and devices to many. `one_device` is the fastest `single` with the whole batch."""
 
     one_device: Case
     rungs: tuple[Rung, ...]
@@ -61,7 +61,10 @@ def _is_ladder(comparisons: Sequence[Comparison]) -> bool:
 
 def _ladder(one_device: Case, comparisons: Sequence[Comparison]) -> Ladder:
     rows = {row.summary.case: row for comparison in comparisons for row in comparison.rows}
-    items_per_s = rows[one_device].summary.items_per_s if one_device in rows else None
+    alone = [row.summary for case, row in rows.items() if case == one_device.of(case.variant.single)]
+    single = max(alone, key=lambda summary: summary.items_per_s or 0.0, default=None)
+    one_device = one_device if single is None else single.case
+    items_per_s = None if single is None else single.items_per_s
     return Ladder(one_device, tuple(sorted((_rung(row, items_per_s) for row in rows.values()), key=_place)))
 
 

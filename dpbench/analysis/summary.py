@@ -60,6 +60,11 @@ class Summary:
         return over_values(peaks) if peaks else None
 
     @property
+    def compile_s(self) -> float | None:
+        """Of the round that compiled longest: later ones find the code in Inductor's cache."""
+        return max((one.compile_s for one in self.metrics if one.compile_s is not None), default=None)
+
+    @property
     def time_s(self) -> float:
         assert self.step_time_s is not None
         return self.step_time_s.value

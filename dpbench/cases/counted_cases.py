@@ -11,7 +11,7 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Size, format_devices
 from dpbench.cases.plan import Plan, Skip, check_items
 from dpbench.cases.spec import Spec
-from dpbench.cases.supports import why_not_accumulated, why_rank_unsupported
+from dpbench.cases.supports import why_not_accumulated, why_not_compiled, why_rank_unsupported
 from dpbench.cases.variants import VariantId, VariantName
 from dpbench.errors import WrongInputError
 
@@ -32,7 +32,8 @@ def plan_counts(spec: Spec) -> Plan:
         _check(devices, min(spec.batch))
         for workload, batch in product(spec.workloads, spec.batch):
             for variant in spec.variants:
-                candidates = [_case(variant, workload, batch, place) for place in _places(devices)]
+                places = _places(devices) if variant.compile_mode is None else (devices,)
+                candidates = [_case(variant, workload, batch, place) for place in places]
                 reasons = {case: _why_unsupported(case) for case in candidates}
                 counted = [case for case, reason in reasons.items() if reason is None]
                 cases.update(dict.fromkeys(counted))
@@ -58,7 +59,10 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
-        sorted((variant for variant in spec.variants if variant.name in counted), key=lambda variant: variant.order)
+        sorted(
+            (one for one in spec.variants if one.name in counted and one.compile_mode is None),
+            key=lambda one: one.order,
+        )
     )
     counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
     workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))
@@ -101,6 +105,8 @@ def _case(variant: VariantId, workload: str, batch: int, devices: tuple[str, ...
 
 
 def _why_unsupported(case: Case) -> str | None:
+    if reason := why_not_compiled(case):
+        return reason
     if case.variant.name is VariantName.TORCH_DP and not _is_simulated(case.devices):
         return "torch.nn.DataParallel has no CPU lanes; allowed: sim*n"
     if case.variant.is_per_rank:

@@ -84,6 +84,7 @@ METRICS: dict[str, str] = {
     "skew_s": "per step, the slowest rank's time minus the fastest's; only with one process per device",
     "rank_lag_s": "per rank, the median of its step time minus the fastest's; only with one process per device",
     "machine_skew_s": "per step, the slowest machine's lag minus the fastest's; only with several machines",
+    "compile_s": "seconds in which torch compiled, before the samples; of the round that took longest",
     "phases_s": "seconds by phase of the step, from steps beside the samples, or why there are none; of rank 0",
     "slowest_rank_phases_s": "the same of the slowest rank; only with one process per device",
     "relative_error": "distance of the gradients from those of the plain module, run chunk by chunk",

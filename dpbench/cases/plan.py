@@ -46,7 +46,8 @@ def plan(spec: Spec, machine: MachineInfo, machines: int = 1) -> Plan:
         runnable = [case for case, reason in reasons.items() if reason is None]
         cases.update(dict.fromkeys(runnable))
         if any(case.variant.name is not VariantName.SINGLE for case in runnable):
-            cases[single_device_baseline(group)] = None
+            baseline = single_device_baseline(group)
+            cases.update(dict.fromkeys(baseline.of(case.variant.single) for case in runnable))
     return Plan(tuple(cases), tuple(Skip(case, reason) for case, reason in skipped.items()))
 
 
@@ -89,7 +90,7 @@ def _settings(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machin
 
 
 def _of_variant(setting: Case, variant: VariantId) -> Case:
-    return on_one_device(setting) if variant.name is VariantName.SINGLE else setting.of(variant)
+    return (on_one_device(setting) if variant.name is VariantName.SINGLE else setting).of(variant)
 
 
 def _check(spec: Spec, lanes: Sequence[tuple[str, ...]], threads: int, machine: MachineInfo) -> None:
@@ -134,6 +135,8 @@ _RANKS_GUESS_S = 1.8
 
 A sweep of 40 cases had about these (2-core Intel Xeon, torch 2.13.0, other work beside).
 """
+CACHED_COMPILE_S = 6.0
+"""Further seconds of a compiled case whose code is in Inductor's cache (same machine, mlp and transformer)."""
 
 
 @dataclass(frozen=True)
@@ -150,5 +153,6 @@ class RoundCost:
 
 def guessed_cost(cases: Sequence[Case]) -> RoundCost:
     ranked_s = _RANKS_GUESS_S * sum(case.variant.is_per_rank for case in cases)
-    fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s
+    compiled_s = CACHED_COMPILE_S * sum(case.variant.compile_mode is not None for case in cases)
+    fixed_s = _STARTUP_GUESS_S + _CASE_GUESS_S * len(cases) + ranked_s + compiled_s
     return RoundCost(fixed_s, tuple(least_seconds(case.devices) for case in cases))

@@ -69,11 +69,33 @@ def why_unsupported(case: Case, machine: MachineInfo) -> str | None:
     kinds = sorted({device.partition(":")[0] for device in case.devices})
     if "sim" in kinds:
         return "simulated devices have no times; `dpbench counts` counts what a step does on them"
+    if reason := why_not_compiled(case):
+        return reason
     if case.variant.name is VariantName.TORCH_DP:
         return _why_unsupported_torch_dp(kinds, machine)
     if case.variant.is_per_rank:
         return _why_no_ranks(case, kinds, machine) or why_rank_unsupported(case)
     return _why_not_tuned(case, kinds, machine) or why_not_accumulated(case)
+
+
+def why_not_compiled(case: Case) -> str | None:
+    """Why the variant cannot run compiled code here, or None."""
+    name, values = case.variant.name, case.variant.values
+    if case.variant.compile_mode is None:
+        return None
+    if case.devices[0].startswith("sim:"):
+        return "compile: simulated devices run no compiled code; cpu*n and accelerators are allowed"
+    if name in (VariantName.TORCH_DP, VariantName.NAIVE):
+        # An OptimizedModule passes `_parameters = {}` of torch.nn.Module._replicate_for_data_parallel on to its model,
+        # and Dynamo does not follow the threads in which torch.compile(DataParallel(model)) calls the replicas.
+        return (
+            f"compile: {name} takes the weights out of a compiled model, and its threads run compiled code eagerly; "
+            "the other variants are allowed"
+        )
+    if name is VariantName.DDP and float(values.get("bucket_cap_mb", 1)) < 1:
+        # AssertionError in torch/_dynamo/backends/distributed.py, torch 2.13: the first bucket has 1 MiB
+        return "compile: torch cannot split graphs at buckets below 1 MiB; bucket_cap_mb=1 and above is allowed"
+    return None
 
 
 def _why_not_tuned(case: Case, kinds: list[str], machine: MachineInfo) -> str | None:

@@ -17,13 +17,21 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from dpbench.cases.names import is_factory, parse_factory, registered
-from dpbench.cases.parameters import DDP_PARAMETERS, TUNED_PARAMETERS, Parameter, Value, parse_value, value_text
+from dpbench.cases.parameters import (
+    COMPILE,
+    DDP_PARAMETERS,
+    TUNED_PARAMETERS,
+    Parameter,
+    Value,
+    parse_value,
+    value_text,
+)
 from dpbench.text.validated import nearest, one_of
 
 
 class VariantName(StrEnum):
     """A row is: name; ``module:attribute`` of the wrapper in `dpbench.variants`; sentence for `dpbench list`;
-    parameters.
+    parameters beside `compile`, which all have.
     """
 
     wrapper: str
@@ -35,7 +43,7 @@ class VariantName(StrEnum):
     ) -> Self:
         member = str.__new__(cls, name)
         member._value_ = name
-        member.wrapper, member.sentence, member.parameters = wrapper, sentence, parameters or {}
+        member.wrapper, member.sentence, member.parameters = wrapper, sentence, {**(parameters or {}), **COMPILE}
         return member
 
     SINGLE = "single", "variant:SINGLE", "the plain model on the first device: the single-device baseline"
@@ -113,6 +121,18 @@ class VariantId(str):
         return type(self)(_text(self.name, {**self.values, **self.arguments, **values}))
 
     @property
+    def compile_mode(self) -> str | None:
+        """The mode of torch.compile; None without, and for a user's variant, which compiles itself."""
+        mode = self.values.get("compile")
+        return None if mode is None else str(mode)
+
+    @property
+    def single(self) -> Self:
+        """`single`, compiled as this variant is."""
+        mode = self.compile_mode
+        return type(self)(_text(VariantName.SINGLE, {} if mode is None else {"compile": mode}))
+
+    @property
     def is_own(self) -> bool:
         """Whether the user's code wraps the model."""
         return isinstance(self.name, OwnName)
@@ -144,9 +164,10 @@ class VariantId(str):
         return self.name in PER_RANK
 
     @property
-    def order(self) -> tuple[int, str]:
-        """As the names are defined above, then the user's, then by parameters."""
-        return (*VariantName, self.name).index(self.name), str(self)
+    def order(self) -> tuple[int, str, str]:
+        """As the names are defined above, then the user's, then by parameters; a compiled variant follows its twin."""
+        eager = {**self.arguments, **{key: value for key, value in self.values.items() if key != "compile"}}
+        return (*VariantName, self.name).index(self.name), _text(self.name, eager), str(self)
 
 
 def split_list(text: str) -> list[str]:
@@ -178,9 +199,7 @@ def _parameters(name: VariantName | OwnName, text: str, inside: str) -> dict[str
             continue
         fault = _fault(name, key, values)
         if fault is not None:
-            allowed = one_of(name.parameters) or (
-                "key=value" if isinstance(name, OwnName) else f"{name} without brackets"
-            )
+            allowed = "key=value" if isinstance(name, OwnName) else one_of(name.parameters)
             raise ValueError(f"{key!r} in {text!r} {fault}; allowed: {allowed}")
         parameter = name.parameters[key]
         try:

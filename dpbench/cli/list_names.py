@@ -7,7 +7,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
-from dpbench.cases.variants import SCHEMES, VariantName
+from dpbench.cases.variants import VariantName
 from dpbench.cli.options import Json
 from dpbench.cli.terminal import show
 from dpbench.errors import ExitCode
@@ -67,10 +67,10 @@ def _parameters_json() -> list[dict[str, Any]]:
 
 
 def _parameters() -> list[tuple[str, str]]:
+    """What every variant takes has one line."""
     return [
-        (f"{scheme}[{name}=...]", f"{parameter.sentence}: {parameter.allowed}")
-        for scheme in SCHEMES
-        for name, parameter in scheme.parameters.items()
+        (f"{'VARIANT' if len(takers) > 1 else takers[0]}[{name}=...]", f"{what}: {allowed}")
+        for name, takers, allowed, what in (parameter.values() for parameter in _parameters_json())
     ]
 
 

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, inf
 
-from dpbench.cases.plan import RoundCost
+from dpbench.cases.plan import CACHED_COMPILE_S, RoundCost
 from dpbench.judge.least_samples import least_seconds, seconds_of_least
 from dpbench.records.record import Record
 
 LEAST_ROUNDS = 3
 USUAL = "70s"
 """The budget of a comparison that asks for no other one."""
+COMPILING_S = 240.0
+"""Further time limit of a compiled case: Inductor's cache may be empty."""
 SETTLED_SHARE = 0.8
 """Of the time that is left after the first round, for the rounds that a default budget settles on: rounds differ."""
 
@@ -25,10 +27,13 @@ class RoundPlan:
 
 
 def cost_of_round(records: Sequence[Record], duration_s: float) -> RoundCost:
-    """From the records of a round that took `duration_s`."""
+    """Of the next round, from the records of one that took `duration_s`. It finds compiled code in Inductor's cache."""
     taken = [record for record in records if record.samples_s]
     least = [seconds_of_least(record.samples_s, least_seconds(record.case.devices)) for record in taken]
-    return RoundCost(max(0.0, duration_s - sum(sum(record.samples_s) for record in taken)), tuple(least))
+    spans_s = [record.metrics.compile_s or 0.0 for record in taken if record.metrics is not None]
+    saved_s = sum(max(0.0, span_s - CACHED_COMPILE_S) for span_s in spans_s)
+    fixed_s = duration_s - saved_s - sum(sum(record.samples_s) for record in taken)
+    return RoundCost(max(0.0, fixed_s), tuple(least))
 
 
 def plan_rounds(

@@ -16,7 +16,7 @@ from dpbench.cases.spec import Spec
 from dpbench.engine.interpret import interpret
 from dpbench.engine.messages import Job
 from dpbench.engine.other_load import LoadMeter, OtherLoad
-from dpbench.jobs.budget import Budget, RoundPlan, cost_of_round, pace_s
+from dpbench.jobs.budget import COMPILING_S, Budget, RoundPlan, cost_of_round, pace_s
 from dpbench.jobs.probe import ask_machine
 from dpbench.jobs.round import JobLauncher, JobRunner, RoundProcesses
 from dpbench.judge.least_samples import MOST_S
@@ -175,7 +175,8 @@ def run(
             seconds_left = (planned - len(taken)) * pace_s(case_s, len(taken), clock() - round_begin_s)
             progress(report(count, rounds_done=earlier + index, seconds_left=seconds_left, running=case, last=last))
             job = Job(run=run_id, case=case, round=number, sampling_s=plan.sampling_s)
-            last = interpret(launch(job, max(job.sampling_s, MOST_S) + timeout_s), job)
+            compiling_s = COMPILING_S if case.variant.compile_mode else 0.0
+            last = interpret(launch(job, max(job.sampling_s, MOST_S) + timeout_s + compiling_s), job)
             records.append(last)
             taken.append(last)
             count += 1

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from dpbench.engine.messages import Job
 from dpbench.jobs.probe_child import first_line
 from dpbench.jobs.ranks import Rendezvous, connector, fork_ranks
+from dpbench.measure.compilation import NotCompiledError, failure_line
 from dpbench.measure.environment import read_environment
 from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.facts import uuids_of
@@ -25,6 +27,7 @@ _OUTCOMES = {
     WorkloadError: Outcome.CRASHED,
     NotSettledError: Outcome.NOT_SETTLED,
     WrongResultError: Outcome.WRONG_RESULT,
+    NotCompiledError: Outcome.CRASHED,
 }
 
 
@@ -71,6 +74,8 @@ def measured(job: Job, rendezvous: Rendezvous | None) -> Record:
         measurement = measure(job.case, job.sampling_s, connector(rendezvous))
     except tuple(_OUTCOMES) as error:
         return failed(_OUTCOMES[type(error)], str(error))
+    except TorchDynamoException as error:
+        return failed(Outcome.CRASHED, failure_line(error))
     except (MemoryError, torch.OutOfMemoryError) as error:
         return failed(Outcome.OUT_OF_MEMORY, first_line(error))
     except RuntimeError as error:

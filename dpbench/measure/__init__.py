@@ -10,6 +10,7 @@ clock.py              the time once all devices are idle
 undisturbed.py        the time of a step without waits that other processes cause
 phases.py             seconds of forward, backward, optimiser and their parts
 fairness.py           gradients against the plain module's
+compilation.py        what torch compiles, for how long and why
 environment.py        what must be equal before two records are compared
 gpu/                  telemetry and facts of NVIDIA GPUs
 ranks/                one process per device

@@ -12,6 +12,7 @@ from dpbench.cases.host import link_mbit_per_s
 from dpbench.cases.names import Mode
 from dpbench.judge.least_samples import LEAST_S, least_seconds
 from dpbench.measure.clock import make_clock
+from dpbench.measure.compilation import NotCompiledError, has_graphs
 from dpbench.measure.fairness import error_against_oracle, error_of_trained, tolerance_of
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.lane_threads import candidates, set_fastest
@@ -62,15 +63,12 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
         session.step,
         clock,
         team,
-        WarmUp(
-            max_s=sampling_s * _WARMUP_SHARE,
-            trials_left=session.trials_left,
-            settled_s=_ACCELERATOR_WARMUP_S if least_s > LEAST_S else 0.0,
-        ),
+        WarmUp(sampling_s * _WARMUP_SHARE, _trials_left(session, team), _settled_s(least_s)),
         StopRule(max_s=sampling_s, least_s=least_s),
         window=window,
         steps_per_sample=case.steps_per_sample,
     )
+    _refuse_uncompiled(case, team)
     loss_last = _loss_of_a_step(session)
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
@@ -85,6 +83,7 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
             threads_per_lane=threads_per_lane,
             warmup_steps=samples.warmup_steps + 1,
             stopped_by=samples.stopped_by,
+            compile_s=samples.compile_s or None,
             skew_s=samples.skew_s if team.size > 1 else None,
             rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
             phases_s=phases_s,
@@ -103,6 +102,17 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
     )
 
 
+def _trials_left(session: Session, team: Team) -> Callable[[], int | None]:
+    """All ranks must call the function, and get the same number."""
+    if team.size == 1:
+        return session.trials_left
+    return lambda: max(team.gather(session.trials_left() or 0))
+
+
+def _settled_s(least_s: float) -> float:
+    return _ACCELERATOR_WARMUP_S if least_s > LEAST_S else 0.0
+
+
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
     return {device: value for rank in team.gather(by_device) for device, value in rank.items()}
 
@@ -110,6 +120,12 @@ def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:
 def _loss_of_a_step(session: Session) -> float | None:
     result = session.step()
     return float(result) if session.case.mode is Mode.TRAIN else None
+
+
+def _refuse_uncompiled(case: Case, team: Team) -> None:
+    """Raise NotCompiledError."""
+    if case.variant.compile_mode and not all(team.gather(has_graphs())):
+        raise NotCompiledError("torch.compile compiled no graph: all that the scheme called ran eagerly")
 
 
 def refuse_wrong_result(case: Case, error: float) -> None:

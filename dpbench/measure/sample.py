@@ -11,10 +11,11 @@ from statistics import median
 import torch
 
 from dpbench.measure.clock import Clock
+from dpbench.measure.compilation import compilations, forget_reasons, reasons
 from dpbench.measure.gpu.telemetry import Telemetry
 from dpbench.measure.memory import peak_device_bytes, peak_reserved_bytes, peak_rss_bytes, reset_device_peaks
 from dpbench.measure.ranks.team import Team
-from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.measure.stopping import NotSettledError, StopRule, WarmUp
 from dpbench.records.readings import DeviceTelemetry, Reading
 
 
@@ -44,7 +45,8 @@ class Window:
 class Samples:
     """`times_s` has the slowest rank's seconds for each sample's steps, and `skew_s` these less the fastest rank's.
 
-    `lag_s` is the median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``.
+    `lag_s` is the median of this rank's time less the fastest's. `stopped_by` is ``interval`` or ``budget``. In
+    `compile_s` seconds the slowest rank compiled before them.
     """
 
     times_s: tuple[float, ...]
@@ -52,6 +54,7 @@ class Samples:
     lag_s: float
     warmup_steps: int
     stopped_by: str
+    compile_s: float
 
 
 def settle(
@@ -85,7 +88,10 @@ def sample(
     window: Window,
     steps_per_sample: int = 1,
 ) -> Samples:
-    """Take steps until `warmup` is done, then samples until `rule` stops; all ranks must call this."""
+    """Take steps until `warmup` is done, then samples until `rule` stops; all ranks must call this.
+
+    Raises NotSettledError, also if torch compiles during the samples.
+    """
     begin_s = clock()
     while not warmup.done:
         _, (slowest_s, _, elapsed_s) = _timed(step, steps_per_sample, clock, team, begin_s)
@@ -95,6 +101,8 @@ def sample(
     gc.freeze()
     skews_s: list[float] = []
     lags_s: list[float] = []
+    forget_reasons()
+    compiled = compilations().count
     window.begin()
     begin_s = clock()
     while rule.stopped_by is None:
@@ -104,8 +112,11 @@ def sample(
         lags_s.append(own_s - slowest_s + skew_s)
     window.end(len(skews_s) * steps_per_sample)
     gc.unfreeze()
+    if any(team.gather(compilations().count != compiled)):
+        raise NotSettledError(f"torch.compile compiled again while samples were taken: {reasons()}")
     warmup_steps = warmup.steps * steps_per_sample
-    return Samples(tuple(rule.samples_s), tuple(skews_s), median(lags_s), warmup_steps, rule.stopped_by)
+    compile_s = max(team.gather(compilations().seconds))
+    return Samples(tuple(rule.samples_s), tuple(skews_s), median(lags_s), warmup_steps, rule.stopped_by, compile_s)
 
 
 def _timed(

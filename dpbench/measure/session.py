@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dpbench.cases.case import Case
 from dpbench.cases.names import Mode
+from dpbench.measure.compilation import compilations
 from dpbench.measure.memory import ready_for_copies, settle_host_memory
 from dpbench.records.count_record import Phase
 from dpbench.variants.registry import variant_of
@@ -54,11 +55,16 @@ class Session:
         self.optimizer = workload.optimizer(self.base.parameters())
         self._batches = cycle(_pool(case, workload, variant, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
+        self._compilations = compilations().count
 
     def trials_left(self) -> int | None:
-        """Further steps that the scheme uses for trials; None if it does not say."""
+        """Further steps that the scheme uses for trials; None if it does not say. At least one if torch has compiled
+        since the last call.
+        """
         with torch.set_grad_enabled(self.case.mode is Mode.TRAIN):
-            return self.variant.trials_left(self.scheme)
+            left = self.variant.trials_left(self.scheme)
+        before, self._compilations = self._compilations, compilations().count
+        return left if before == self._compilations else max(1, left or 0)
 
     def _train(self, enter: Callable[[Phase], object] = lambda _: None) -> Tensor:
         """Return the loss, 0-dim, on the output's device."""

@@ -16,10 +16,10 @@ def check_variant(variant: VariantId) -> None:
     """Raise WrongInputError if a variant has no projection."""
     values = variant.values
     is_known = variant.name in _NAMES and not values
-    if variant.name is VariantName.TUNED and "accumulate" not in values:
+    if variant.name is VariantName.TUNED and not values.keys() & {"accumulate", "compile"}:
         is_known = not values.get("graphs") or bool(values.get("cache_replicas", True))
     if not is_known:
-        allowed = ", ".join([*_NAMES, "tuned but for accumulate, and graphs with new replicas"])
+        allowed = ", ".join([*_NAMES, "tuned but for accumulate, compile, and graphs with new replicas"])
         raise WrongInputError(f"variants: {str(variant)!r} has no rule for a projection; allowed: {allowed}")
 
 

@@ -104,6 +104,7 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
         said = headline(comparison)
         if reasons := " ".join(filter(None, (said.limit, said.bottleneck))):
             yield Text(f"{place(comparison.setting)}: {reasons}")
+    yield from map(Text, _compiling(comparisons))
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
@@ -115,6 +116,13 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
     yield from map(_ladder_table, climbed)
     for legend in (*([devices_legend(rows)] if rows else []), *legends, *([_LADDER_LEGEND] if climbed else [])):
         yield Text(legend, style="dim")
+
+
+def _compiling(comparisons: Comparisons) -> Iterator[str]:
+    spans_s = {row.summary.case: row.summary.compile_s for row in comparisons.cases if row.summary.compile_s}
+    if spans_s:
+        longest = ", ".join(f"{case.variant} {number(span_s)} s" for case, span_s in spans_s.items())
+        yield f"compiling, before the steps and in no time, in the longest round: {longest}"
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:
@@ -190,6 +198,8 @@ def _notes(comparison: Comparison) -> Iterator[str]:
     """On missing numbers, and on the marks of the table."""
     summaries = [row.summary for row in comparison.rows]
     yield from by_reason((summary.case.variant, _why(summary)) for summary in summaries if summary.reason is not None)
+    baselines = {str(row.baseline) for row in comparison.rows if row.baseline is not None and row.baseline.compile_mode}
+    yield from (f"100 % is {baseline}, the fastest single" for baseline in baselines)
     if any(summary.rounds_ok == 1 for summary in summaries):
         yield "one round has no interval, because the interval is over rounds"
     if thin := [summary.case for summary in summaries if summary.thin_rounds]:

@@ -51,9 +51,10 @@ def _fsdp(base: nn.Module, devices: list[torch.device]) -> Forward:
 
     (device,) = devices
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for block in _blocks(base):
+    model = getattr(base, "_orig_mod", base)  # a compiled base is compiled at its first call, with FSDP's hooks
+    for block in _blocks(model):
         fully_shard(block, mesh=mesh)
-    fully_shard(base, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return base
 
 

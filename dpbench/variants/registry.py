@@ -55,8 +55,22 @@ def own_variant(name: VariantId) -> Variant:
     return Variant(wrap, per_rank=bool(getattr(function, _PER_RANK, False)))
 
 
+def _compiled(
+    wrap: Callable[..., Forward], mode: str, base: nn.Module, devices: list[torch.device], **options: Any
+) -> Forward:
+    """Compile the model, then wrap it.
+
+    `torch.compile(DistributedDataParallel(model))` of torch's docs compiles nothing of an `nn.Sequential`, and the
+    wrapper's own Python beside the model. In both orders Dynamo splits graphs where buckets of gradients end:
+    DDPOptimizer asks for the wrapper whose forward runs (torch/_dynamo/convert_frame.py, torch 2.13).
+    """
+    # Behind its limit of recompilations Dynamo would go on in Python.
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return wrap(torch.compile(base, mode=mode), devices, **options)
+
+
 def variant_of(variant: VariantId) -> Variant:
-    """The id's parameters are bound to `wrap`, but for `accumulate` and `loss`.
+    """The id's parameters are bound to `wrap`, but for `accumulate`, `loss` and `compile`.
 
     Raise WorkloadError for a callable that cannot be loaded.
     """
@@ -67,5 +81,7 @@ def variant_of(variant: VariantId) -> Variant:
     values = dict(variant.values)
     micro_batches = int(values.pop("accumulate", 1))
     has_loss = values.pop("loss", "outputs") == "replicas"
+    mode = values.pop("compile", None)
     wrap = partial(scheme.wrap, **values) if values else scheme.wrap
+    wrap = wrap if mode is None else partial(_compiled, wrap, str(mode))
     return replace(scheme, wrap=wrap, micro_batches=micro_batches, has_loss=has_loss)

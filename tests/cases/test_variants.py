@@ -160,3 +160,22 @@ def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
         assert isinstance(variant_of(VariantId(name)), Variant)
         assert variant_of(VariantId(name)).per_rank is VariantId(name).is_per_rank
     assert SCHEMES == ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
+
+
+@pytest.mark.parametrize("name", VariantName)
+def test_every_variant_takes_the_modes_of_torch_compile(name):
+    assert VariantId(f"{name}[compile=max-autotune]").compile_mode == "max-autotune"
+    assert VariantId(name).compile_mode is None
+    with pytest.raises(ValueError, match="compile='fast' .* allowed: default, reduce-overhead, max-autotune"):
+        VariantId(f"{name}[compile=fast]")
+
+
+def test_compile_of_a_users_variant_is_an_argument_of_its_callable():
+    assert VariantId("mine:wrap[compile=fast]").compile_mode is None
+    assert VariantId("mine:wrap[compile=fast]").arguments == {"compile": "fast"}
+
+
+def test_a_compiled_variant_follows_its_twin():
+    texts = ["single", "single[compile=default]", "tuned", "tuned[compile=default]", "tuned[coalesce=false]"]
+    texts += ["tuned[coalesce=false,compile=default]", "ddp", "ddp[compile=default]"]
+    assert sorted(map(VariantId, reversed(texts)), key=lambda variant: variant.order) == texts
