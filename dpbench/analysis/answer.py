@@ -145,7 +145,7 @@ def _answer(winner: Winner, rows: _Rows) -> str:
 
 def _one_device(single: Summary) -> str:
     """The variant's name only if that says more."""
-    return "one device" if single.case.variant == _SINGLE else f"one device, {single.case.variant},"
+    return "one device" if single.case.variant == _SINGLE else f"one device ({single.case.variant})"
 
 
 def _certainty(winner: Winner, rows: _Rows) -> Iterator[str]:

@@ -167,7 +167,7 @@ class VariantId(str):
     def order(self) -> tuple[int, str, str]:
         """As the names are defined above, then the user's, then by parameters; a compiled variant follows its twin."""
         eager = {**self.arguments, **{key: value for key, value in self.values.items() if key != "compile"}}
-        return (*VariantName, self.name).index(self.name), _text(self.name, eager), str(self)
+        return (*VariantName, self.name).index(self.name), _text(self.name, eager), self.compile_mode or ""
 
 
 def split_list(text: str) -> list[str]:

@@ -196,14 +196,15 @@ def _chunks(batch: Batch, lanes: int) -> list[Batch]:
 
 
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
-    """Each chunk starts with the buffers from before the first one."""
+    """Each chunk starts with the buffers from before the first one. A model that is compiled already runs eagerly."""
     device = next(oracle.parameters()).device
-    return [
-        functional_call(
-            oracle, {k: b.clone() for k, b in oracle.named_buffers()}, tuple(t.to(device) for t in chunk.inputs)
-        )
-        for chunk in chunks
-    ]
+    with torch.compiler.set_stance("force_eager"):
+        return [
+            functional_call(
+                oracle, {k: b.clone() for k, b in oracle.named_buffers()}, tuple(t.to(device) for t in chunk.inputs)
+            )
+            for chunk in chunks
+        ]
 
 
 def _join(outputs: list[Any]) -> Any:

@@ -185,3 +185,12 @@ def test_different_environments_are_let_through_when_told_and_returned() -> None
 def test_a_failed_child_without_an_environment_differs_from_none() -> None:
     lost = failed(case("naive"), 0, "crashed", "signal 9").model_copy(update={"environment": None})
     assert compare([lost, *TUNED]).environment == ENVIRONMENT
+
+
+def test_percentages_are_of_the_fastest_single() -> None:
+    compiled = rounds(case("single[compile=default]", "cpu"), 0.05, 0.05)
+    rows = by_variant(only(compare([*TUNED, *SINGLE, *compiled])))
+    assert list(rows) == ["single", "single[compile=default]", "tuned"]
+    assert {row.baseline for row in rows.values()} == {"single[compile=default]"}
+    assert rows["single"].percent_of_single == pytest.approx(50)
+    assert rows["tuned"].percent_of_single == pytest.approx(100 * 0.05 / (0.1 * 0.12) ** 0.5)

@@ -6,7 +6,7 @@ from tests.records.making import case, ok
 
 def winner(**times_s):
     """Return the winner of variants with these times of their rounds."""
-    places = {"single": "cpu"}
+    places = {"single": "cpu", "single[compile=default]": "cpu"}
     records = [
         ok(case(name, places.get(name, "cpu*2")), number, [time_s])
         for name, rounds in times_s.items()
@@ -48,3 +48,11 @@ def test_one_round_decides_nothing():
 
 def test_without_times_of_a_scheme_there_is_no_winner():
     assert winner(single=times(1)) is None
+
+
+def test_the_best_scheme_is_held_against_the_fastest_single():
+    compiled = "single[compile=default]"
+    ranking = winner(**{"single": times(2), compiled: times(0.5), "tuned": times(1)})
+    assert ranking.single.case.variant == compiled
+    assert ranking.alone.value == pytest.approx(2)
+    assert ranking.is_slower_than_one_device

@@ -105,3 +105,14 @@ def test_the_checked_set_has_every_family_each_variant_calls_and_collectives():
     assert on_sim == {(v, f"{family}/tiny") for v in ("torch_dp", "naive", "tuned") for family in families}
     assert {str(case.variant) for case in cases if case.devices == ("cpu",) * 4} == {"naive", "tuned"}
     assert sum(case.variant == "ddp" for case in cases) == 2
+
+
+def test_a_compiled_variant_is_counted_on_cpu_lanes_alone():
+    compiled = "tuned[compile=default]"
+    plan = plan_counts(spec(variants=["tuned", compiled]))
+    assert {name for name, _ in places(plan)} == {"tuned"}
+    assert [skip.reason for skip in plan.skipped] == [
+        "compile: simulated devices run no compiled code; cpu*n and accelerators are allowed"
+    ]
+    assert places(plan_counts(spec(variants=[compiled], devices=["cpu*2"]))) == {(compiled, CPU2)}
+    assert plan_beside(spec(variants=[compiled]), [CPU2]).cases == ()

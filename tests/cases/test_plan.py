@@ -245,3 +245,20 @@ def test_the_order_follows_from_seed_and_round_alone() -> None:
     cases = planned(machine(), devices="cpu*2", batch="8,16,32").cases
     assert round_order(cases, 2, seed=1) == round_order(cases, 5, seed=1)[: 2 * len(cases)]
     assert round_order(cases, 2, seed=1) != round_order(cases, 2, seed=2)
+
+
+def test_a_compiled_scheme_is_held_against_a_single_that_is_compiled_alike() -> None:
+    result = planned(machine(gpus=2), devices="cuda*2", variants="single[compile=default],tuned,ddp[compile=default]")
+    assert short(result.cases)[3:] == ["single[compile=default] b32 cuda:0", "single b32 cuda:0"]
+    shared = planned(machine(), devices="cpu*2", variants="tuned[compile=max-autotune]")
+    assert short(shared.cases)[1:] == ["single[compile=max-autotune] b64 cpu"]
+
+
+def test_what_cannot_be_compiled_has_a_reason() -> None:
+    result = planned(
+        machine(gpus=2),
+        devices="cuda*2",
+        variants="torch_dp[compile=default],naive[compile=default],ddp[bucket_cap_mb=0.5,compile=default]",
+    )
+    assert result.cases == ()
+    assert [skip.reason.partition(" ")[0] for skip in result.skipped] == ["compile:"] * 3

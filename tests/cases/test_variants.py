@@ -166,7 +166,7 @@ def test_every_name_has_a_row_with_a_wrapper_and_a_sentence():
 def test_every_variant_takes_the_modes_of_torch_compile(name):
     assert VariantId(f"{name}[compile=max-autotune]").compile_mode == "max-autotune"
     assert VariantId(name).compile_mode is None
-    with pytest.raises(ValueError, match="compile='fast' .* allowed: default, reduce-overhead, max-autotune"):
+    with pytest.raises(ValueError, match=r"compile='fast' .* allowed: default, reduce-overhead, max-autotune"):
         VariantId(f"{name}[compile=fast]")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.cases.case import Case
-from dpbench.cases.plan import RoundCost, guessed_cost
+from dpbench.cases.plan import CACHED_COMPILE_S, RoundCost, guessed_cost
 from dpbench.jobs.budget import LEAST_ROUNDS, cost_of_round, plan_rounds, sentence
 from dpbench.judge.least_samples import LEAST_S
 from tests.engine.test_interpret import JOB
@@ -88,3 +88,13 @@ def test_a_short_budget_is_said_with_what_it_will_take():
         "budget: 80 s is too short for 5 rounds of 5 cases: it takes 3 rounds, about 100 s"
     )
     assert sentence(1, 1, 1.0, 1, 9.0) == "budget: 1 s is too short for 1 round of 1 case: it takes about 9 s"
+
+
+def test_later_rounds_find_compiled_code_in_a_cache():
+    record = ok_record(JOB, (0.1,) * 10)
+    compiled = record.model_copy(
+        update={"metrics": record.metrics.model_copy(update={"compile_s": CACHED_COMPILE_S + 40.0})}
+    )
+    assert cost_of_round([compiled], 60.0).fixed_s == pytest.approx(60.0 - 1.0 - 40.0)
+    case = Case(variant="ddp", workload="mlp/tiny", batch=8, devices=("cpu", "cpu"), threads=1)
+    assert guessed_cost([case.of("ddp[compile=default]")]).fixed_s > guessed_cost([case]).fixed_s

@@ -287,3 +287,12 @@ def test_dropout_does_not_disturb_the_comparison():
     devices = (torch.device("cpu"),) * 2
     session = Session(case, dropping, Variant(wrap=chunk_by_chunk), RankPlacement(devices))
     assert error_against_oracle(session) <= ALLOWED
+
+
+def test_the_oracle_of_a_compiled_model_runs_eagerly():
+    def wrong(graph, _):
+        return lambda *inputs: [2 * output for output in graph(*inputs)]
+
+    plain = resolve("mlp/tiny", Data.RANDOM)
+    compiled = replace(plain, model=lambda: torch.compile(plain.model(), backend=wrong))
+    assert error(chunk_by_chunk, compiled) > ALLOWED

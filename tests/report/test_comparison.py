@@ -230,3 +230,18 @@ def test_devices_are_named_shortly(devices):
 def test_a_whole_phase_is_told_from_its_parts():
     names = ("forward", "backward", "optimiser", "replicate", "loss")
     assert [Saving(name, 1, 2).is_whole for name in names] == [True, True, False, False, False]
+
+
+def test_seconds_of_compiling_are_in_the_details_and_no_row_of_a_time():
+    compiled = case("tuned[compile=default]")
+    spans_s = (40.0, 2.0)
+    records = [
+        ok(compiled, number, [0.1]).model_copy(update={"metrics": METRICS.model_copy(update={"compile_s": span_s})})
+        for number, span_s in enumerate(spans_s)
+    ]
+    compared = compare([*records, *(ok(case("single[compile=default]", "cpu"), number, [0.1]) for number in (0, 1))])
+    text = printed(comparisons_text(compared, with_details=True), 200)
+    assert "in the longest round: tuned[compile=default] 40.0 s" in text
+    assert "100 % is single[compile=default], the fastest single" in text
+    assert "compiling" not in printed(comparisons_text(compared), 200)
+    assert [row["compile_s"] for row in comparisons_json(compared)["cases"]] == [None, 40.0]

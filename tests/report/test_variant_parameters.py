@@ -30,10 +30,11 @@ def test_the_list_has_a_line_for_each_with_what_is_allowed():
     text = printed(vocabulary_text(), 200)
     lines = {line.split()[0]: line for line in text.splitlines() if "=...]" in line}
     assert set(lines) == {f"tuned[{name}=...]" for name in TUNED_PARAMETERS} | {
-        f"ddp[{name}=...]" for name in DDP_PARAMETERS
+        *(f"ddp[{name}=...]" for name in DDP_PARAMETERS),
+        "VARIANT[compile=...]",
     }
     assert "threads, sequence, auto" in lines["tuned[dispatch=...]"]
     listed = {parameter["name"]: parameter for parameter in vocabulary_json()["parameters"]}
-    assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS}
+    assert set(listed) == {*TUNED_PARAMETERS, *DDP_PARAMETERS, "compile"}
     assert listed["dispatch"]["allowed"] == "threads, sequence, auto"
     assert "tuned" in listed["dispatch"]["variants"]

@@ -74,7 +74,11 @@ def test_the_stock_wrapper_is_refused_on_cpu_lanes():
 
 
 def test_the_parameters_of_tuned_are_the_fields_of_the_policy() -> None:
-    assert set(VariantName.TUNED.parameters) == {f.name for f in fields(Policy)} - {"shares"} | {"accumulate", "loss"}
+    assert set(VariantName.TUNED.parameters) == {f.name for f in fields(Policy)} - {"shares"} | {
+        "accumulate",
+        "compile",
+        "loss",
+    }
     for name, parameter in VariantName.TUNED.parameters.items():
         default = getattr(Policy(), name, None)
         if "|" not in parameter.allowed and name != "dispatch" and default is not None:
