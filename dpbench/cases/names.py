@@ -61,11 +61,38 @@ MODES: dict[Mode, str] = {
 
 
 class Dtype(StrEnum):
-    """The type of parameters and floating-point inputs."""
+    """The precision of a case: the type of weights and inputs, or that of autocast around float32 weights."""
 
     FLOAT32 = "float32"
     FLOAT64 = "float64"
     BFLOAT16 = "bfloat16"
+    AUTOCAST_BFLOAT16 = "autocast-bfloat16"
+    AUTOCAST_FLOAT16 = "autocast-float16"
+
+    @property
+    def autocast(self) -> str | None:
+        """Autocast's type, or None without autocast."""
+        kind, _, low = self.partition("-")
+        return low if kind == "autocast" else None
+
+    @property
+    def weights(self) -> str:
+        """The type of weights and floating-point inputs."""
+        return "float32" if self.autocast else str(self)
+
+    @property
+    def has_loss_scale(self) -> bool:
+        """Whether training scales the loss, so that small gradients do not become 0."""
+        return self is Dtype.AUTOCAST_FLOAT16
+
+
+DTYPES: dict[Dtype, str] = {
+    Dtype.FLOAT32: "weights and inputs in float32",
+    Dtype.FLOAT64: "weights and inputs in float64",
+    Dtype.BFLOAT16: "weights and inputs in bfloat16",
+    Dtype.AUTOCAST_BFLOAT16: "weights in float32; forward and loss under torch.autocast to bfloat16",
+    Dtype.AUTOCAST_FLOAT16: "weights in float32; forward and loss under torch.autocast to float16, with GradScaler",
+}
 
 
 class Data(StrEnum):
@@ -88,6 +115,7 @@ METRICS: dict[str, str] = {
     "phases_s": "seconds by phase of the step, from steps beside the samples, or why there are none; of rank 0",
     "slowest_rank_phases_s": "the same of the slowest rank; only with one process per device",
     "relative_error": "distance of the gradients from those of the plain module, run chunk by chunk",
+    "skipped_steps": "steps that GradScaler skipped, because gradients overflowed; only with autocast-float16",
     "peak_rss_bytes": "the most host memory of each process of the case, summed",
     "peak_device_bytes": "the most memory that each device's allocator had allocated during the samples",
     "peak_reserved_bytes": "the most memory that each device's allocator had reserved during the samples",

@@ -38,7 +38,7 @@ class SpecOptions:
     batch: Annotated[str, option("Global batch sizes, such as 64,256.")] = "64"
     devices: Annotated[str | None, option("One device per lane, such as cpu*4,cuda:0*2,cuda:0+cuda:1.")] = None
     modes: Annotated[str, option("train, infer, or both: train,infer.")] = "train"
-    dtypes: Annotated[str, option("float32, float64, bfloat16.")] = "float32"
+    dtypes: Annotated[str, option("float32, float64, bfloat16, autocast-bfloat16, autocast-float16.")] = "float32"
     data: Annotated[str, option("random or digits.")] = "random"
     rounds: Annotated[
         str | None, option("Fresh processes for each case; 3 to 5 by default, as the budget has room.")

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from dpbench.cases.names import FAMILIES, METRICS, MODES, UNITS, Data, Dtype, Family, Size, registered
+from dpbench.cases.names import DTYPES, FAMILIES, METRICS, MODES, UNITS, Data, Family, Size, registered
 from dpbench.cases.variants import VariantName
 from dpbench.cli.options import Json
 from dpbench.cli.terminal import show
@@ -24,7 +24,7 @@ def vocabulary_json() -> dict[str, Any]:
         ]
         + [{"name": name, "what": what, "unit": None} for name, what in _registered("workloads").items()],
         "modes": [{"name": name, "what": what} for name, what in MODES.items()],
-        "dtypes": [str(dtype) for dtype in Dtype],
+        "dtypes": [{"name": name, "what": what} for name, what in DTYPES.items()],
         "data": [str(data) for data in Data],
         "metrics": [{"name": name, "what": what} for name, what in METRICS.items()],
     }
@@ -41,8 +41,9 @@ def vocabulary_text() -> Group:
             [*families.items(), *_registered("workloads").items()],
         ),
         list_of("modes", [*MODES.items()]),
+        list_of("dtypes", [*DTYPES.items()]),
         list_of("metrics", [*METRICS.items()]),
-        Text(f"dtypes: {', '.join(Dtype)}\ndata: {', '.join(Data)}"),
+        Text(f"data: {', '.join(Data)}"),
     )
 
 

@@ -14,10 +14,11 @@ from dpbench.jobs.probe_child import first_line
 from dpbench.jobs.ranks import Rendezvous, connector, fork_ranks
 from dpbench.measure.compilation import NotCompiledError, failure_line
 from dpbench.measure.environment import read_environment
+from dpbench.measure.fairness import WrongResultError
 from dpbench.measure.gpu.bindings import pynvml
 from dpbench.measure.gpu.facts import uuids_of
 from dpbench.measure.gpu.nvml import LostGpuError, NotOfferedError, ask, find_gpu, start
-from dpbench.measure.measurement import WrongResultError, measure
+from dpbench.measure.measurement import measure
 from dpbench.measure.stopping import NotSettledError
 from dpbench.records.record import Outcome, Record, line_on_lost_gpu
 from dpbench.variants.registry import variant_of

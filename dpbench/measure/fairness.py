@@ -2,7 +2,9 @@
 its own statistics.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -29,6 +31,12 @@ from dpbench.workloads.workload import Batch, Workload
 
 TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
 """Relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
+ROUNDINGS = 4
+"""The tolerance of autocast and of compiled code, in rounding errors of the plain module. Two results that round
+differently are at most two such errors apart. Twice that, because the largest of few tensors is a rough estimate.
+"""
+_SCALE = 2.0**10
+"""The loss scale of a comparison: smaller than GradScaler's first one, which often overflows."""
 
 _MOST_DOUBLINGS = 30
 
@@ -36,33 +44,57 @@ HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
 """A hook of DistributedDataParallel sends gradients with 11 or 8 significant bits."""
 
 
-def tolerance_of(case: Case) -> float:
+class WrongResultError(Exception): ...
+
+
+def tolerance_of(case: Case, rounding: float = 0.0) -> float:
+    """`rounding` is that of the plain module in the case's precision; the table has none for autocast."""
     hook = str(case.variant.values.get("hook", "none"))
-    return max(TOLERANCE[case.dtype], HOOK_TOLERANCE[hook])
+    return max(TOLERANCE.get(case.dtype, 0.0), ROUNDINGS * rounding, HOOK_TOLERANCE[hook])
 
 
-def error_against_oracle(session: Session) -> float:
+def allowed_error(session: Session) -> float:
+    """The largest relative error that rounding explains: from a table, or derived for autocast and compiled code.
+
+    The derived one is from the plain eager module's gradients (`infer`: outputs), in the case's precision and in
+    float64. Compiled code keeps more in registers, so it rounds no more often. All ranks must call this.
+    """
+    case = session.case
+    if case.dtype.autocast is None and case.variant.compile_mode is None:
+        return tolerance_of(case)
+    (drawn,) = _shares(session, 1)
+    oracle = _oracle_of(session)
+    _without_dropout(oracle)
+    exact = copy.deepcopy(oracle).double()
+    wanted = _results_of_plain(session, exact, _in_float64(drawn), nullcontext())
+    return tolerance_of(case, _relative_error(_results_of_plain(session, oracle, drawn, session.autocast()), wanted))
+
+
+def error_against_oracle(session: Session, allowed: float | None = None) -> float:
     """The largest relative error of a new session: of its gradients (`infer`: outputs), before and after its weights
     change, and of a forward without gradients.
 
     The scheme is settled first, as by CUDA graphs. The session cannot be timed afterwards: its model has lost its
-    dropout, and its weights have changed much. All ranks must call this. Raises NotSettledError.
+    dropout, and its weights have changed by more than `allowed`. All ranks must call this. Raises NotSettledError, and
+    WrongResultError for outputs of another type than the plain module's.
     """
+    change = max(0.03, 2 * (allowed_error(session) if allowed is None else allowed))
     oracle = _oracle_of(session)
+    _lower_scale(session)
     for model in (session.base, oracle):
         _without_dropout(model)
     first, second, third = _shares(session, 3)
     if session.case.mode is Mode.INFER:
-        with torch.no_grad():
+        with torch.no_grad(), session.autocast():
             _settle(session, lambda: session.forward(first.share))
         before = _error_of_outputs(session, oracle, first)
         with torch.no_grad():
             for parameter in session.base.parameters():
-                parameter.mul_(1 + _change(session))
+                parameter.mul_(1 + change)
         return max(before, _error_of_outputs(session, oracle, second))
     _settle(session, lambda: session.add_gradients(first.parts))
     before = _error_of_gradients(session, oracle, first)
-    _train_until_changed(session)
+    _train_until_changed(session, change)
     after = _error_of_gradients(session, oracle, second)
     return max(before, after, _error_of_outputs(session, oracle, third))
 
@@ -75,6 +107,7 @@ def error_of_trained(session: Session) -> float:
     if any(map(_has_dropout, session.base.modules())):
         return 0.0
     (drawn,) = _shares(session, 1)
+    _lower_scale(session)
     error_of = _error_of_outputs if session.case.mode is Mode.INFER else _error_of_gradients
     return error_of(session, _oracle_of(session), drawn)
 
@@ -110,8 +143,47 @@ def _error_of_gradients(session: Session, oracle: nn.Module, drawn: _Drawn) -> f
         model.zero_grad()
     _copy_weights(session.base, oracle)
     session.add_gradients(drawn.parts)
-    oracle_loss(session, oracle, drawn.batch).backward()
+    with session.autocast():
+        loss = oracle_loss(session, oracle, drawn.batch)
+    session.scaled(loss).backward()
+    for model in (session.base, oracle) if session.scaler is not None else ():
+        _unscale(model)
     return _relative_error(_gradients(session.base), _gradients(oracle))
+
+
+def _lower_scale(session: Session) -> None:
+    if session.scaler is not None:
+        session.scaler = session.new_scaler(_SCALE)
+
+
+def _unscale(model: nn.Module) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= _SCALE
+
+
+def _results_of_plain(
+    session: Session, model: nn.Module, drawn: _Drawn, autocast: AbstractContextManager[object]
+) -> list[Tensor]:
+    """The gradients, or the outputs, of a plain module."""
+    if session.case.mode is Mode.INFER:
+        with torch.no_grad(), autocast:
+            return _tensors(_join(_outputs(model, _chunks(drawn.share, len(session.placement.devices)))))
+    model.zero_grad()
+    with autocast:
+        loss = oracle_loss(session, model, drawn.batch)
+    (loss * _SCALE).backward()  # a power of two, so that nothing else is rounded by it
+    _unscale(model)
+    return _gradients(model)
+
+
+def _in_float64(drawn: _Drawn) -> _Drawn:
+    def exact(batch: Batch) -> Batch:
+        *inputs, target = (t.double() if t.is_floating_point() else t for t in (*batch.inputs, batch.target))
+        return Batch(tuple(inputs), target)
+
+    parts = tuple(MicroBatch(exact(part.batch), part.weight) for part in drawn.parts)
+    return _Drawn(exact(drawn.batch), exact(drawn.share), parts)
 
 
 @torch.no_grad()
@@ -121,11 +193,21 @@ def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> flo
         return 0.0
     _copy_weights(session.base, oracle)
     chunks = _chunks(drawn.share, len(session.placement.devices))
-    outputs = _outputs(oracle, chunks)
-    if session.variant.has_loss:
-        losses = [_loss(session.workload, y, part.target) for y, part in zip(outputs, chunks, strict=True)]
-        return _relative_error([session.loss(drawn.share)], [torch.stack(losses).mean()])
-    return _relative_error(_tensors(session.forward(drawn.share)), _tensors(_join(outputs)))
+    with session.autocast():
+        outputs = _outputs(oracle, chunks)
+        if session.variant.has_loss:
+            losses = [_loss(session.workload, y, part.target) for y, part in zip(outputs, chunks, strict=True)]
+            return _relative_error([session.loss(drawn.share)], [torch.stack(losses).mean()])
+        computed, expected = _tensors(session.forward(drawn.share)), _tensors(_join(outputs))
+    _refuse_other_types(computed, expected)
+    return _relative_error(computed, expected)
+
+
+def _refuse_other_types(computed: list[Tensor], expected: list[Tensor]) -> None:
+    """torch.nn.DataParallel loses autocast's type on CUDA, so that bfloat16 becomes float16."""
+    for one, wanted in zip(computed, expected, strict=False):
+        if one.dtype != wanted.dtype:
+            raise WrongResultError(f"outputs are {one.dtype}; those of the plain module are {wanted.dtype}")
 
 
 def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
@@ -137,13 +219,11 @@ def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
             own_tensor.copy_(_whole(theirs))
 
 
-def _change(session: Session) -> float:
-    """The share by which weights must change, so that gradients of the old ones are no rounding error."""
-    return max(0.03, 2 * tolerance_of(session.case))
+def _train_until_changed(session: Session, change: float) -> None:
+    """Take optimizer steps with the gradients that there are, each with twice the learning rate of the one before.
 
-
-def _train_until_changed(session: Session) -> None:
-    """Take optimizer steps with the gradients that there are, each with twice the learning rate of the one before."""
+    They end when the weights have changed by the share `change`, so that gradients of the old ones are no rounding.
+    """
     for _ in range(_MOST_DOUBLINGS):
         before = [_whole(p.detach()).clone() for p in session.base.parameters()]
         session.optimizer.step()
@@ -152,7 +232,7 @@ def _train_until_changed(session: Session) -> None:
             difference = _whole(parameter.detach()) - old
             changed += float(difference.double().square().sum())
             held += float(old[difference != 0].double().square().sum())
-        if changed > (_change(session) ** 2) * held > 0:
+        if changed > (change**2) * held > 0:
             return
         for group in session.optimizer.param_groups:
             group["lr"] = 2 * group["lr"]

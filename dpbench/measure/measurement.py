@@ -13,7 +13,7 @@ from dpbench.cases.names import Mode
 from dpbench.judge.least_samples import LEAST_S, least_seconds
 from dpbench.measure.clock import make_clock
 from dpbench.measure.compilation import NotCompiledError, has_graphs
-from dpbench.measure.fairness import error_against_oracle, error_of_trained, tolerance_of
+from dpbench.measure.fairness import WrongResultError, allowed_error, error_against_oracle, error_of_trained
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.measure.phases import phases_of, steps_worth
@@ -32,9 +32,6 @@ _WARMUP_SHARE = 1 / 3
 """Seconds of warm-up for each second of samples, at most; more until the scheme is settled."""
 _ACCELERATOR_WARMUP_S = 0.5
 """The warm-up after the scheme is settled: a GPU's clocks rise while it works."""
-
-
-class WrongResultError(Exception): ...
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,12 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
-    error = error_of_trained(session)
+    skipped_steps, error = session.skipped_steps, error_of_trained(session)
     del session  # frees the model before the next session makes one
-    error = max(error, error_against_oracle(open_session(case, team.rank, team.size, workload=workload)))
-    refuse_wrong_result(case, error)
+    checked = open_session(case, team.rank, team.size, workload=workload)
+    allowed = allowed_error(checked)
+    error = max(error, error_against_oracle(checked, allowed))
+    refuse_wrong_result(case, error, allowed)
     return Measurement(
         samples.times_s,
         Metrics(
@@ -94,6 +93,7 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
             relative_error=error,
             loss_first=loss_first,
             loss_last=loss_last,
+            skipped_steps=skipped_steps,
             peak_rss_bytes=sum(team.gather(window.peak_rss_bytes)),
             peak_device_bytes=_of_all_ranks(window.peak_device_bytes, team),
             peak_reserved_bytes=_of_all_ranks(window.peak_reserved_bytes, team),
@@ -128,9 +128,8 @@ def _refuse_uncompiled(case: Case, team: Team) -> None:
         raise NotCompiledError("torch.compile compiled no graph: all that the scheme called ran eagerly")
 
 
-def refuse_wrong_result(case: Case, error: float) -> None:
-    """Raise WrongResultError if the relative error is above the tolerance, or is no number."""
-    allowed = tolerance_of(case)
+def refuse_wrong_result(case: Case, error: float, allowed: float) -> None:
+    """Raise WrongResultError if the relative error is above the allowed one, or is no number."""
     if not error <= allowed:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"
         raise WrongResultError(

@@ -1,6 +1,8 @@
 """The project's only definition of a step."""
 
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -13,10 +15,11 @@ from dpbench.cases.names import Mode
 from dpbench.measure.compilation import compilations
 from dpbench.measure.memory import ready_for_copies, settle_host_memory
 from dpbench.records.count_record import Phase
+from dpbench.records.readings import SkippedSteps
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
-from dpbench.workloads.workload import Batch, Workload
+from dpbench.workloads.workload import Batch, Workload, WorkloadError
 
 _POOL_BATCHES = 16
 _POOL_BYTES = 64 * 2**20
@@ -42,7 +45,7 @@ class MicroBatch:
 class Session:
     """`base` is the model, `scheme` the variant's forward around it. Batches are drawn beforehand and wait in host
     memory, pinned for CUDA. Their copies to the devices are part of the step. `step` takes one step, of training or
-    inference, and calls `enter` with each phase that begins.
+    inference, and calls `enter` with each phase that begins. `scaler` is None without a scaled loss.
     """
 
     def __init__(self, case: Case, workload: Workload, variant: Variant, placement: RankPlacement) -> None:
@@ -53,6 +56,11 @@ class Session:
         self.scheme = variant.wrap(self.base, list(placement.devices), **options)
         self._loss = workload.loss
         self.optimizer = workload.optimizer(self.base.parameters())
+        check_autocast(case, placement.devices[0])
+        self.scaler = self.new_scaler() if case.dtype.has_loss_scale and case.mode is Mode.TRAIN else None
+        self._scaled_steps = self._updates = 0
+        if self.scaler is not None:
+            self.optimizer.register_step_post_hook(self._count_update)
         self._batches = cycle(_pool(case, workload, variant, placement))
         self.step = self._train if case.mode is Mode.TRAIN else self._infer
         self._compilations = compilations().count
@@ -73,18 +81,23 @@ class Session:
         self.optimizer.zero_grad()
         loss = self.add_gradients(micro_batches, enter)
         enter(Phase.OPTIMISER)
-        self.optimizer.step()
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            self._scaled_steps += 1
         return loss
 
     def _infer(self, enter: Callable[[Phase], object] = lambda _: None) -> Any:
         enter(Phase.FORWARD)
-        with torch.no_grad():
+        with torch.no_grad(), self.autocast():
             return self.forward(next(self._batches)[0].batch)
 
     def add_gradients(
         self, micro_batches: Sequence[MicroBatch], enter: Callable[[Phase], object] = lambda _: None
     ) -> Tensor:
-        """Run forward and backward of each micro-batch; return the loss of all, 0-dim and detached.
+        """Run forward and backward of each micro-batch; return the loss of all, 0-dim, detached and not scaled.
 
         The last backward reduces the gradients; the caller has entered the first forward.
         """
@@ -99,12 +112,37 @@ class Session:
         return torch.stack([*losses, loss]).sum() if losses else loss
 
     def _add_gradients(self, micro_batch: MicroBatch, enter: Callable[[Phase], object]) -> Tensor:
-        loss = self.loss(micro_batch.batch)
+        with self.autocast():
+            loss = self.loss(micro_batch.batch)
         if micro_batch.weight != 1.0:
             loss = loss * micro_batch.weight
         enter(Phase.BACKWARD)
-        loss.backward()
+        self.scaled(loss).backward()
         return loss.detach()
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of forward and loss; backward runs outside."""
+        return autocast_of(self.case, self.placement.devices[0])
+
+    def new_scaler(self, scale: float = 2.0**16) -> torch.amp.GradScaler:
+        """Ranks skip a step together: DistributedDataParallel adds their gradients before, and for a DTensor torch
+        takes the largest `found_inf` of all ranks (found_inf_reduce_handler in torch/distributed/tensor/_dispatch.py).
+        """
+        return torch.amp.GradScaler(self.placement.devices[0].type, init_scale=scale)
+
+    def _count_update(self, *_: object) -> None:
+        self._updates += 1
+
+    @property
+    def skipped_steps(self) -> SkippedSteps | None:
+        """None without a scaler, or with a fused optimizer, which skips on the device without a word to the host."""
+        is_fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
+        if self.scaler is None or is_fused:
+            return None
+        return SkippedSteps(skipped=self._scaled_steps - self._updates, steps=self._scaled_steps)
 
     def forward(self, batch: Batch) -> Any:
         return self.scheme(*batch.inputs)
@@ -135,14 +173,33 @@ def _placement_of(case: Case, variant: Variant, rank: int, ranks: int) -> RankPl
 
 def build_model(case: Case, workload: Workload, device: torch.device) -> nn.Module:
     torch.manual_seed(case.seed)
-    return workload.model().to(device=device, dtype=getattr(torch, case.dtype))
+    return workload.model().to(device=device, dtype=getattr(torch, case.dtype.weights))
 
 
 def draw_batch(case: Case, workload: Workload, generator: torch.Generator) -> Batch:
-    """The next global batch, in host memory, with floating inputs in the case's dtype."""
-    batch = workload.batch(case.batch, generator)
-    dtype = getattr(torch, case.dtype)
+    """The next global batch, in host memory, with floating inputs in the weights' type."""
+    return with_inputs_in(getattr(torch, case.dtype.weights), workload.batch(case.batch, generator))
+
+
+def with_inputs_in(dtype: torch.dtype, batch: Batch) -> Batch:
     return Batch(tuple(t.to(dtype) if t.is_floating_point() else t for t in batch.inputs), batch.target)
+
+
+def autocast_of(case: Case, device: torch.device) -> AbstractContextManager[object]:
+    low = case.dtype.autocast
+    return torch.autocast(device.type, getattr(torch, low)) if low else nullcontext()
+
+
+def check_autocast(case: Case, device: torch.device) -> None:
+    """Raise WorkloadError if torch has no such autocast: it raises RuntimeError, or warns and computes in float32."""
+    try:
+        with warnings.catch_warnings(action="ignore"), autocast_of(case, device):
+            missing = case.dtype.autocast is not None and not torch.is_autocast_enabled(device.type)
+    except RuntimeError:
+        missing = True
+    if missing:
+        what = f"torch {torch.__version__} has no autocast to {case.dtype.autocast} for {device.type} here"
+        raise WorkloadError(f"dtypes: {str(case.dtype)!r} cannot run: {what}; another dtype is allowed")
 
 
 def share_of(batch: Batch, placement: RankPlacement) -> Batch:

@@ -6,7 +6,7 @@ from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticCustomError
 
-from dpbench.text.validated import Real
+from dpbench.text.validated import Count, Real
 
 _THROTTLED_SHARE = 0.01
 
@@ -23,6 +23,14 @@ class Reading:
     def __post_init__(self) -> None:
         if (self.value is None) is (self.reason is None):
             raise PydanticCustomError("reading", "allowed: a value, or a reason and no value")
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class SkippedSteps:
+    """Of `steps` steps with a scaled loss, those whose gradients overflowed, so that GradScaler left the weights."""
+
+    skipped: Count
+    steps: Count
 
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from dpbench.cases.case import Case
 from dpbench.judge.least_samples import are_enough, least_seconds
-from dpbench.records.readings import DeviceTelemetry, Reading
+from dpbench.records.readings import DeviceTelemetry, Reading, SkippedSteps
 from dpbench.records.row import Row
 from dpbench.text.validated import Count, Frozen, Moment, Positive, Real
 
@@ -120,6 +120,7 @@ class Metrics(Frozen):
     relative_error: float | None = None
     loss_first: float | None = None
     loss_last: float | None = None
+    skipped_steps: SkippedSteps | None = None
     peak_rss_bytes: Count | None = None
     peak_device_bytes: dict[str, Reading] | None = None
     peak_reserved_bytes: dict[str, Reading] | None = None
