@@ -59,10 +59,7 @@ def plan_beside(spec: Spec, lanes: Iterable[tuple[str, ...]]) -> Plan:
     """
     counted = {variant.name for variant in DEFAULT_VARIANTS}
     variants = tuple(
-        sorted(
-            (one for one in spec.variants if one.name in counted and one.compile_mode is None),
-            key=lambda one: one.order,
-        )
+        sorted((variant for variant in spec.variants if variant.name in counted), key=lambda variant: variant.order)
     )
     counts = dict.fromkeys(len(devices) for devices in lanes if 1 < len(devices) <= min(spec.batch))
     workloads = tuple(name for name in spec.workloads if name.endswith(_QUICK_SIZES))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dpbench.cases.host import usable_cores
 from dpbench.cases.names import borrowed, uses_file
+from dpbench.cases.supports import why_not_compiled
 from dpbench.cases.variants import VariantName
 from dpbench.engine.child import answer, loading
 from dpbench.engine.fence import enclose
@@ -107,6 +108,8 @@ def count_case(job: CountJob, rendezvous: Rendezvous | None = None) -> CountReco
     """
     if borrowed(job.case.workload) is not None:
         return count_borrowed(job)
+    if reason := why_not_compiled(job.case):
+        return CountRecord(case=job.case, outcome=Outcome.SKIPPED, reason=reason)
     from dpbench.workloads.workload import WorkloadError
 
     try:

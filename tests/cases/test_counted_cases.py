@@ -115,4 +115,3 @@ def test_a_compiled_variant_is_counted_on_cpu_lanes_alone():
         "compile: simulated devices run no compiled code; cpu*n and accelerators are allowed"
     ]
     assert places(plan_counts(spec(variants=[compiled], devices=["cpu*2"]))) == {(compiled, CPU2)}
-    assert plan_beside(spec(variants=[compiled]), [CPU2]).cases == ()

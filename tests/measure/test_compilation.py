@@ -11,7 +11,8 @@ from torch._dynamo.utils import counters
 
 from dpbench.cases.case import Case
 from dpbench.cases.variants import VariantId
-from dpbench.engine.messages import Job
+from dpbench.engine.messages import CountJob, Job
+from dpbench.jobs.count_child import count_case
 from dpbench.jobs.worker import measured
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import sample
@@ -65,7 +66,8 @@ def test_a_compiled_case_has_the_seconds_of_its_compilation_and_right_gradients(
 
 def test_a_missing_compiler_is_one_line_that_names_it(tmp_path):
     code = f"""
-from dpbench.engine.messages import Job
+from dpbench.engine.messages import CountJob, Job
+from dpbench.jobs.count_child import count_case
 from dpbench.jobs.worker import measured
 record = measured(Job.model_validate_json({JOB.model_dump_json()!r}), None)
 print(record.outcome, record.reason)
@@ -75,3 +77,8 @@ print(record.outcome, record.reason)
     assert child.stdout.startswith("crashed torch.compile: InvalidCxxCompiler: No working C++ compiler")
     assert "/nonexistent/g++" in child.stdout
     assert len(child.stdout.splitlines()) == 1
+
+
+def test_a_compiled_step_of_a_gate_is_not_counted_on_simulated_devices():
+    record = count_case(CountJob(case=CASE.model_copy(update={"devices": ("sim:0",)})))
+    assert (record.outcome, record.reason.partition(" ")[0]) == (Outcome.SKIPPED, "compile:")
