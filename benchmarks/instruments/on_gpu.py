@@ -1,11 +1,12 @@
-"""All checks for a machine with GPUs, in one command, or in two short calls.
+"""All checks for a machine with GPUs, in one command, or in three short calls.
 
-    python -m benchmarks.instruments.on_gpu [--call 1|2] [--out DIR] [--wheels DIR] [--steps NAME ...] [--rehearse]
+    python -m benchmarks.instruments.on_gpu [--call 1|2|3] [--out DIR] [--wheels DIR] [--steps NAME ...] [--rehearse]
     python -m benchmarks.instruments.on_gpu --call 2 --failed DIR/summary.json     or ids of tests
 
-Call 1 ends within 6 min 40 s, call 2 within 5 min 20 s: they are for a machine with one GPU that is lent for a quarter
-of an hour. In call 1 the refused captures come last and alone, because they can break CUDA for their process. Without
---call all steps run, with longer limits and more tests, and on several GPUs also comparisons with a GPU for each lane.
+Call 1 ends within 6 min 40 s, call 2 within 5 min 20 s, call 3 within 8 min: they are for a machine with one GPU that
+is lent for a quarter of an hour. In call 1 the refused captures come last and alone, because they can break CUDA for
+their process. Call 3 asks what is compiled and under autocast. Without --call all steps run, with longer limits and
+more tests, and on several GPUs also comparisons with a GPU for each lane.
 
 Only torch must be installed. The checkout is put on PYTHONPATH, and missing packages come from wheels, which are
 unpacked under build/gpu. A step is interrupted at its limit, and the next one runs in any case. DIR gets the output, a
@@ -61,12 +62,16 @@ _LIBC = ctypes.CDLL(None)
 _TAIL_LINES = 40
 _MOST_WORKERS = 6
 _MOST_OUTPUT = 15 << 20  # a lent machine returns no file above 16 MiB
-CALLS_S = {1: 400.0, 2: 320.0}
+CALLS_S = {1: 400.0, 2: 320.0, 3: 480.0}
 """The seconds of each call, from the start of the command to its end."""
 PATIENCE = 4  # the factor of all limits without a call
 GRAPHS = "tuned[graphs=true]"
 _SCHEMES = ("single", "torch_dp", "naive", "floor", "tuned", "ddp")
 _COMPARED, _AHEAD = ("single", "torch_dp", "floor", "tuned"), ("torch_dp", "tuned", GRAPHS)
+_COMPILED = (
+    *("single", "single[compile=default]", "single[compile=reduce-overhead]", "torch_dp", "tuned"),
+    *("tuned[compile=default]", GRAPHS, "tuned[compile=default,graphs=true]"),
+)
 _NVIDIA_SMI = f"command -v nvidia-smi || {{ echo there is no nvidia-smi; exit {NOT_RUN}; }}; nvidia-smi"
 _PLUGINS = ("-p", "pytest_timeout", "-p", "no:cacheprovider")
 _STREAM_TESTS, _GRAPH_TESTS = "tests/gpu/test_streams.py", "tests/gpu/test_graphs.py"
@@ -96,8 +101,14 @@ class Plan:
 def steps_of(plan: Plan, call: int | None = None) -> list[Step]:
     """Of a call, or all steps with longer limits. Several GPUs are compared without a call alone."""
     if call is not None:
-        return list(_first_call(plan) if call == 1 else _second_call(plan))
-    steps = [*_first_call(plan), *_second_call(plan), *_others(), *(_several(plan) if plan.count > 1 else ())]
+        return list({1: _first_call, 2: _second_call, 3: _third_call}[call](plan))
+    steps = [
+        *_first_call(plan),
+        *_second_call(plan),
+        *_third_call(plan),
+        *_others(),
+        *(_several(plan) if plan.count > 1 else ()),
+    ]
     return [replace(step, limit_s=PATIENCE * step.limit_s) for step in steps]
 
 
@@ -127,6 +138,13 @@ def _second_call(plan: Plan) -> Iterator[Step]:
     shown = ("--variants", f"tuned,{GRAPHS}", "--devices", "+".join(plan.lanes(0, 0)))
     yield _module("trace", 40, "dpbench", "trace", "mlp/small", *shown, "--output", str(plan.out / "trace"))
     yield _module("machine", 25, "benchmarks.machine_file", str(plan.out / MACHINE_FILE))
+
+
+def _third_call(plan: Plan) -> Iterator[Step]:
+    yield _tests("compiled", 100, "tests/gpu/test_compiled.py")
+    for name, work in (("compiled_launch_bound", ("mlp", 64)), ("compiled_compute_bound", ("transformer", 8))):
+        asked = ("--dtypes", "autocast-bfloat16", "--rounds", "1")
+        yield _compare(name, 170, plan, work, [plan.lanes(0, 0)], _COMPILED, *asked)
 
 
 def _others() -> Iterator[Step]:
@@ -175,8 +193,9 @@ def _compare(
 
 
 def _keys(lanes: Lanes, variants: Names) -> list[Key]:
-    """`single` on the first lane."""
-    return [("single", lanes[:1]), *((variant, lanes) for variant in variants if variant != "single")]
+    """`single` on the first lane, whatever its parameters."""
+    keys = {variant: lanes[:1] if variant.startswith("single") else lanes for variant in ("single", *variants)}
+    return list(keys.items())
 
 
 class CannotStartError(Exception):

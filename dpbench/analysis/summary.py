@@ -65,6 +65,14 @@ class Summary:
         return max((one.compile_s for one in self.metrics if one.compile_s is not None), default=None)
 
     @property
+    def skipped_steps(self) -> str | None:
+        """Of all rounds, such as ``3 of 512``; None without a scaled loss."""
+        rounds = [one.skipped_steps for one in self.metrics if one.skipped_steps is not None]
+        if not rounds:
+            return None
+        return f"{sum(one.skipped for one in rounds):,} of {sum(one.steps for one in rounds):,}"
+
+    @property
     def time_s(self) -> float:
         assert self.step_time_s is not None
         return self.step_time_s.value

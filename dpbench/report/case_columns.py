@@ -68,6 +68,7 @@ CASE_COLUMNS = (
     Column("", of("percent_of_single"), key="percent_of_single"),
     ITEMS,
     Column("compiling, s", of("summary.compile_s"), key="compile_s", export="compile_s"),
+    Column("skipped steps", of("summary.skipped_steps"), key="skipped_steps", export="skipped_steps"),
     Column("", of("summary.phases.phases_s"), key="phases_s"),
     Column("", of("summary.phases.slowest_phases_s"), key="slowest_rank_phases_s"),
     Column("", of("summary.phases.skew_s"), key="skew_s"),

@@ -104,7 +104,7 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
         said = headline(comparison)
         if reasons := " ".join(filter(None, (said.limit, said.bottleneck))):
             yield Text(f"{place(comparison.setting)}: {reasons}")
-    yield from map(Text, _compiling(comparisons))
+    yield from map(Text, (*_compiling(comparisons), *_skipping(comparisons)))
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
@@ -123,6 +123,13 @@ def _compiling(comparisons: Comparisons) -> Iterator[str]:
     if spans_s:
         longest = ", ".join(f"{case.variant} {number(span_s)} s" for case, span_s in spans_s.items())
         yield f"compiling, before the steps and in no time, in the longest round: {longest}"
+
+
+def _skipping(comparisons: Comparisons) -> Iterator[str]:
+    steps = {row.summary.case: row.summary.skipped_steps for row in comparisons.cases if row.summary.skipped_steps}
+    if steps:
+        counts = ", ".join(f"{case.variant} {text}" for case, text in steps.items())
+        yield f"steps that GradScaler skipped, because their gradients overflowed, of all: {counts}"
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:

@@ -29,7 +29,7 @@ def by_name(plan, call=None):
 @pytest.mark.parametrize("call", CALLS_S)
 def test_all_steps_of_a_call_fit_into_its_time(call):
     assert sum(step.limit_s for step in steps_of(ONE, call)) + START_UP_S <= CALLS_S[call] - RESERVE_S
-    assert CALLS_S == {1: 400, 2: 320}
+    assert CALLS_S == {1: 400, 2: 320, 3: 480}
 
 
 def test_the_first_call_asks_first_whether_steps_are_right_and_refuses_captures_last():
@@ -63,8 +63,17 @@ def test_the_second_call_begins_with_the_tests_that_failed():
     assert second["machine"].command[-2:] == ("benchmarks.machine_file", "out/machine.toml")
 
 
-def test_without_a_call_all_steps_of_both_run_with_more_patience():
-    full, calls = by_name(ONE), {**by_name(ONE, 1), **by_name(ONE, 2)}
+def test_the_third_call_compares_like_with_like_under_autocast():
+    third = by_name(ONE, 3)
+    assert list(third) == ["compiled", "compiled_launch_bound", "compiled_compute_bound"]
+    for name in list(third)[1:]:
+        assert value_of(third[name], "--dtypes") == "autocast-bfloat16"
+        assert ("single[compile=default]", ("cuda:0",)) in third[name].wanted
+        assert ("tuned[compile=default,graphs=true]", ("cuda:0", "cuda:0")) in third[name].wanted
+
+
+def test_without_a_call_the_steps_of_all_calls_run_with_more_patience():
+    full, calls = by_name(ONE), {name: step for call in CALLS_S for name, step in by_name(ONE, call).items()}
     assert list(full) == [*calls, "other_streams", "other_tests"]
     assert all(full[name].limit_s == PATIENCE * step.limit_s for name, step in calls.items())
 

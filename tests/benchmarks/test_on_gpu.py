@@ -61,7 +61,7 @@ def test_without_a_gpu_it_reports_that_and_writes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--call", "3"], "argument --call: invalid choice: '?3'?"),
+        (["--call", "4"], "argument --call: invalid choice: '?4'?"),
         (["--rehears"], "unrecognized arguments: --rehears"),
         (["--call", "1", "--failed", "tests/gpu/test_step.py"], "--failed needs --call 2"),
         (["--call", "2", "--failed", "pyproject.json"], "No such file or directory: 'pyproject.json'; nothing was run"),

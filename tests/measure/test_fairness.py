@@ -8,8 +8,14 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
-from dpbench.measure.fairness import TOLERANCE, error_against_oracle, error_of_trained, tolerance_of
-from dpbench.measure.measurement import WrongResultError, refuse_wrong_result
+from dpbench.measure.fairness import (
+    TOLERANCE,
+    WrongResultError,
+    error_against_oracle,
+    error_of_trained,
+    tolerance_of,
+)
+from dpbench.measure.measurement import refuse_wrong_result
 from dpbench.measure.session import RankPlacement, Session, build_model, draw_batch, open_session
 from dpbench.variants.registry import variant_of
 from dpbench.variants.variant import Variant
@@ -164,9 +170,9 @@ def test_one_number_that_is_not_finite_is_an_infinite_error(wrong, place):
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2 * ALLOWED])
 def test_an_error_above_the_tolerance_is_refused(wrong):
     case = Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1)
-    refuse_wrong_result(case, ALLOWED)
+    refuse_wrong_result(case, ALLOWED, ALLOWED)
     with pytest.raises(WrongResultError, match="away from the plain module"):
-        refuse_wrong_result(case, wrong)
+        refuse_wrong_result(case, wrong, ALLOWED)
 
 
 class Settling:

@@ -143,6 +143,7 @@ _RAW = (
         "% of ideal",
         "items/s",
         "compiling, s",
+        "skipped steps",
         "rounds",
         "host MiB",
     ),
