@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Size, format_devices
+from dpbench.cases.names import Dtype, Size, format_devices
 from dpbench.cases.plan import Plan, Skip, check_items
 from dpbench.cases.spec import Spec
 from dpbench.cases.supports import why_not_accumulated, why_not_compiled, why_rank_unsupported
@@ -30,10 +30,10 @@ def plan_counts(spec: Spec) -> Plan:
     skipped: list[Skip] = []
     for devices in spec.devices or (_simulated(4),):
         _check(devices, min(spec.batch))
-        for workload, batch in product(spec.workloads, spec.batch):
+        for workload, batch, dtype in product(spec.workloads, spec.batch, spec.dtypes):
             for variant in spec.variants:
                 places = _places(devices) if variant.compile_mode is None else (devices,)
-                candidates = [_case(variant, workload, batch, place) for place in places]
+                candidates = [_case(variant, workload, batch, place, dtype) for place in places]
                 reasons = {case: _why_unsupported(case) for case in candidates}
                 counted = [case for case, reason in reasons.items() if reason is None]
                 cases.update(dict.fromkeys(counted))
@@ -96,9 +96,11 @@ def _is_simulated(devices: tuple[str, ...]) -> bool:
     return devices[0].startswith("sim:")
 
 
-def _case(variant: VariantId, workload: str, batch: int, devices: tuple[str, ...]) -> Case:
+def _case(
+    variant: VariantId, workload: str, batch: int, devices: tuple[str, ...], dtype: Dtype = Dtype.FLOAT32
+) -> Case:
     lanes = devices[:1] if variant.name is VariantName.SINGLE else devices
-    return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1)
+    return Case(variant=variant, workload=workload, batch=batch, devices=lanes, threads=1, dtype=dtype)
 
 
 def _why_unsupported(case: Case) -> str | None:

@@ -32,6 +32,7 @@ def counts(
     workloads: Annotated[str | None, option("mlp/small by default.", completes="workloads")] = None,
     batch: Annotated[str | None, option("Global batch sizes; 64 by default.")] = None,
     devices: Annotated[str | None, option("sim*n, with Python calls on cpu*n; or cpu*n. sim*4 by default.")] = None,
+    dtypes: Annotated[str | None, option("As for `dpbench compare`; float32 by default.")] = None,
     events: Annotated[
         Path | None, option("Write the simulated devices' events to this file; one case.", is_output=True)
     ] = None,
@@ -50,7 +51,7 @@ def counts(
 
     With --script: count the collectives of a script that torchrun could start, with gloo ranks on this machine.
     """
-    chosen = {"variants": variants, "workloads": workloads, "batch": batch, "devices": devices}
+    chosen = {"variants": variants, "workloads": workloads, "batch": batch, "devices": devices, "dtypes": dtypes}
     if script is not None:
         beside = {**chosen, "events": events, "check": check or None, "update": update or None}
         return _script(script, {"ranks": ranks, "steps": steps}, tuple(args or ()), beside, as_json=as_json)

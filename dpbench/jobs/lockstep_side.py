@@ -15,7 +15,7 @@ from dpbench.engine.messages import LockstepJob, Side
 from dpbench.engine.wrapper_of import use_folder
 from dpbench.jobs.forks import WARMUP_S, Send, failed, pin, sender, take_blocks
 from dpbench.measure.clock import make_clock
-from dpbench.measure.fairness import WrongResultError, allowed_error, error_against_oracle, error_of_trained
+from dpbench.measure.fairness import WrongResultError, error_against_oracle, error_of_trained
 from dpbench.measure.lane_threads import candidates
 from dpbench.measure.measurement import refuse_wrong_result
 from dpbench.measure.pinned import pinned
@@ -82,15 +82,13 @@ def make_step(case: Case, *, checked: bool) -> TimedStep:
         raise WorkloadError(f"variants: {str(case.variant)!r} has a process for each device; a gate runs one a side")
     torch.set_num_threads(candidates(case, variant)[0])
     workload = resolve(case.workload, case.data)
-    session = open_session(case, workload=workload)
-    allowed = allowed_error(session)
     if checked:
-        error = error_against_oracle(open_session(case, workload=workload), allowed)
-        refuse_wrong_result(case, error, allowed)
+        refuse_wrong_result(case, error_against_oracle(open_session(case, workload=workload)))
+    session = open_session(case, workload=workload)
     return TimedStep(
         undisturbed(session.step, make_clock(session.placement.devices)),
         session.trials_left,
-        lambda: refuse_wrong_result(case, error_of_trained(session), allowed),
+        lambda: refuse_wrong_result(case, error_of_trained(session)),
     )
 
 

@@ -2,9 +2,7 @@
 its own statistics.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Dtype, Mode
+from dpbench.cases.names import Mode
 from dpbench.measure.sample import settle
 from dpbench.measure.session import (
     MicroBatch,
@@ -26,17 +24,21 @@ from dpbench.measure.session import (
     draw_batch,
     micro_batches_of,
     share_of,
+    with_inputs_in,
 )
 from dpbench.workloads.workload import Batch, Workload
 
-TOLERANCE = {Dtype.FLOAT64: 1e-9, Dtype.FLOAT32: 2e-3, Dtype.BFLOAT16: 1e-1}
-"""Relative errors that rounding explains: sums run in another order, and batch norm amplifies the error."""
-ROUNDINGS = 4
-"""The tolerance of autocast and of compiled code, in rounding errors of the plain module. Two results that round
-differently are at most two such errors apart. Twice that, because the largest of few tensors is a rough estimate.
+TOLERANCE = {"float64": 1e-9, "float32": 2e-3, "bfloat16": 1e-1}
+"""Relative errors that rounding explains, by the type of the weights: sums run in another order, and batch norm
+amplifies the error. A scheme runs the plain module's own operators, so it does not round otherwise than that.
 """
-_SCALE = 2.0**10
-"""The loss scale of a comparison: smaller than GradScaler's first one, which often overflows."""
+
+ROUNDINGS = 4
+"""How many rounding errors of the plain module are allowed where a scheme may round at other places, as in autocast.
+
+Two computations that round independently are sqrt(2) errors apart. The error of one tensor, as of a bias with ten
+numbers, may be three times smaller in one of the two by chance.
+"""
 
 _MOST_DOUBLINGS = 30
 
@@ -47,40 +49,48 @@ HOOK_TOLERANCE = {"none": 0.0, "fp16": 1e-2, "bf16": 5e-2}
 class WrongResultError(Exception): ...
 
 
-def tolerance_of(case: Case, rounding: float = 0.0) -> float:
-    """`rounding` is that of the plain module in the case's precision; the table has none for autocast."""
+class Distance(NamedTuple):
+    """The relative error of the tensor that is furthest beyond what is allowed for it."""
+
+    error: float
+    allowed: float
+
+    @property
+    def excess(self) -> float:
+        """At most 1 for a right result."""
+        return self.error / self.allowed
+
+    @property
+    def is_right(self) -> bool:
+        return self.error <= self.allowed
+
+
+def furthest(*distances: Distance) -> Distance:
+    return max(distances, key=lambda distance: distance.excess)
+
+
+def tolerance_of(case: Case) -> float:
+    """The least tolerance of a tensor: more is allowed where the plain module's own rounding error is larger."""
     hook = str(case.variant.values.get("hook", "none"))
-    return max(TOLERANCE.get(case.dtype, 0.0), ROUNDINGS * rounding, HOOK_TOLERANCE[hook])
+    low = case.dtype.autocast
+    one_rounding = torch.finfo(getattr(torch, low)).eps / 2 if low else 0.0
+    return max(TOLERANCE[case.dtype.weights], HOOK_TOLERANCE[hook], ROUNDINGS * one_rounding)
 
 
-def allowed_error(session: Session) -> float:
-    """The largest relative error that rounding explains: from a table, or derived for autocast and compiled code.
-
-    The derived one is from the plain eager module's gradients (`infer`: outputs), in the case's precision and in
-    float64. Compiled code keeps more in registers, so it rounds no more often. All ranks must call this.
-    """
-    case = session.case
-    if case.dtype.autocast is None and case.variant.compile_mode is None:
-        return tolerance_of(case)
-    (drawn,) = _shares(session, 1)
-    oracle = _oracle_of(session)
-    _without_dropout(oracle)
-    exact = copy.deepcopy(oracle).double()
-    wanted = _results_of_plain(session, exact, _in_float64(drawn), nullcontext())
-    return tolerance_of(case, _relative_error(_results_of_plain(session, oracle, drawn, session.autocast()), wanted))
+def is_derived(case: Case) -> bool:
+    """Whether the tolerance comes from the rounding error of the plain module, against the one in float64."""
+    return case.dtype.autocast is not None or case.variant.compile_mode is not None
 
 
-def error_against_oracle(session: Session, allowed: float | None = None) -> float:
-    """The largest relative error of a new session: of its gradients (`infer`: outputs), before and after its weights
-    change, and of a forward without gradients.
+def error_against_oracle(session: Session) -> Distance:
+    """The furthest result of a new session: of its gradients (`infer`: outputs), before and after its weights change,
+    and of a forward without gradients.
 
     The scheme is settled first, as by CUDA graphs. The session cannot be timed afterwards: its model has lost its
-    dropout, and its weights have changed by more than `allowed`. All ranks must call this. Raises NotSettledError, and
-    WrongResultError for outputs of another type than the plain module's.
+    dropout, and its weights have changed much. All ranks must call this. Raises NotSettledError, and WrongResultError
+    for outputs of another type than the plain module's.
     """
-    change = max(0.03, 2 * (allowed_error(session) if allowed is None else allowed))
     oracle = _oracle_of(session)
-    _lower_scale(session)
     for model in (session.base, oracle):
         _without_dropout(model)
     first, second, third = _shares(session, 3)
@@ -90,24 +100,23 @@ def error_against_oracle(session: Session, allowed: float | None = None) -> floa
         before = _error_of_outputs(session, oracle, first)
         with torch.no_grad():
             for parameter in session.base.parameters():
-                parameter.mul_(1 + change)
-        return max(before, _error_of_outputs(session, oracle, second))
+                parameter.mul_(1 + _change(session))
+        return furthest(before, _error_of_outputs(session, oracle, second))
     _settle(session, lambda: session.add_gradients(first.parts))
     before = _error_of_gradients(session, oracle, first)
-    _train_until_changed(session, change)
+    _train_until_changed(session)
     after = _error_of_gradients(session, oracle, second)
-    return max(before, after, _error_of_outputs(session, oracle, third))
+    return furthest(before, after, _error_of_outputs(session, oracle, third))
 
 
-def error_of_trained(session: Session) -> float:
-    """The relative error of the next step's gradients (`infer`: outputs) of a session that was timed.
+def error_of_trained(session: Session) -> Distance:
+    """The distance of the next step's gradients (`infer`: outputs) of a session that was timed.
 
     0 for a model with dropout, which draws its numbers by its past. All ranks must call this.
     """
     if any(map(_has_dropout, session.base.modules())):
-        return 0.0
+        return Distance(0.0, tolerance_of(session.case))
     (drawn,) = _shares(session, 1)
-    _lower_scale(session)
     error_of = _error_of_outputs if session.case.mode is Mode.INFER else _error_of_gradients
     return error_of(session, _oracle_of(session), drawn)
 
@@ -127,6 +136,18 @@ def _oracle_of(session: Session) -> nn.Module:
     return build_model(session.case, session.workload, session.placement.devices[0])
 
 
+def _exact(session: Session, oracle: nn.Module, batch: Batch) -> tuple[nn.Module, Batch]:
+    """The oracle and a batch in float64, on the host if the device has no room."""
+    model = _oracle_of(session)
+    _without_dropout(model)
+    _copy_weights(oracle, model)
+    try:
+        model = model.double()
+    except torch.OutOfMemoryError:
+        model = model.cpu().double()
+    return model, with_inputs_in(torch.float64, batch)
+
+
 def _shares(session: Session, count: int) -> list[_Drawn]:
     """New batches, which no step has seen."""
     generator = torch.Generator().manual_seed(session.case.seed + 1)
@@ -138,69 +159,55 @@ def _shares(session: Session, count: int) -> list[_Drawn]:
     ]
 
 
-def _error_of_gradients(session: Session, oracle: nn.Module, drawn: _Drawn) -> float:
+def _error_of_gradients(session: Session, oracle: nn.Module, drawn: _Drawn) -> Distance:
     for model in (session.base, oracle):
         model.zero_grad()
     _copy_weights(session.base, oracle)
-    session.add_gradients(drawn.parts)
-    with session.autocast():
-        loss = oracle_loss(session, oracle, drawn.batch)
-    session.scaled(loss).backward()
-    for model in (session.base, oracle) if session.scaler is not None else ():
-        _unscale(model)
-    return _relative_error(_gradients(session.base), _gradients(oracle))
-
-
-def _lower_scale(session: Session) -> None:
+    scale = _scaled_backward(session, oracle, drawn.batch)
     if session.scaler is not None:
-        session.scaler = session.new_scaler(_SCALE)
+        session.scaler = session.new_scaler(scale)
+    session.add_gradients(drawn.parts)
+    expected = [gradient / scale for gradient in _gradients(oracle)]
+    if session.scaler is not None:
+        session.scaler.unscale_(session.optimizer)
+    computed = _gradients(session.base)
+    if not is_derived(session.case):
+        return _distance(session.case, computed, expected)
+    exact, batch = _exact(session, oracle, drawn.batch)
+    oracle_loss(session, exact, batch).backward()
+    return _distance(session.case, computed, expected, _gradients(exact))
 
 
-def _unscale(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= _SCALE
-
-
-def _results_of_plain(
-    session: Session, model: nn.Module, drawn: _Drawn, autocast: AbstractContextManager[object]
-) -> list[Tensor]:
-    """The gradients, or the outputs, of a plain module."""
-    if session.case.mode is Mode.INFER:
-        with torch.no_grad(), autocast:
-            return _tensors(_join(_outputs(model, _chunks(drawn.share, len(session.placement.devices)))))
-    model.zero_grad()
-    with autocast:
-        loss = oracle_loss(session, model, drawn.batch)
-    (loss * _SCALE).backward()  # a power of two, so that nothing else is rounded by it
-    _unscale(model)
-    return _gradients(model)
-
-
-def _in_float64(drawn: _Drawn) -> _Drawn:
-    def exact(batch: Batch) -> Batch:
-        *inputs, target = (t.double() if t.is_floating_point() else t for t in (*batch.inputs, batch.target))
-        return Batch(tuple(inputs), target)
-
-    parts = tuple(MicroBatch(exact(part.batch), part.weight) for part in drawn.parts)
-    return _Drawn(exact(drawn.batch), exact(drawn.share), parts)
+def _scaled_backward(session: Session, oracle: nn.Module, batch: Batch) -> float:
+    """Return the scale of the loss: 1 without a scaler, else the largest at which the gradients are finite, as
+    GradScaler finds it; or the least one, if they never are.
+    """
+    scale = 1.0 if session.scaler is None else 2.0**16
+    while True:
+        oracle.zero_grad()
+        with session.autocast():
+            loss = oracle_loss(session, oracle, batch)
+        (loss * scale).backward()
+        if scale <= 1 or all(bool(gradient.isfinite().all()) for gradient in _gradients(oracle)):
+            return scale
+        scale /= 2
 
 
 @torch.no_grad()
-def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> float:
+def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> Distance:
     """Of the loss, if the scheme returns no outputs; 0 for ranks that train, whose forward is the model's own."""
     if session.variant.per_rank and session.case.mode is Mode.TRAIN:
-        return 0.0
+        return Distance(0.0, tolerance_of(session.case))
     _copy_weights(session.base, oracle)
-    chunks = _chunks(drawn.share, len(session.placement.devices))
     with session.autocast():
-        outputs = _outputs(oracle, chunks)
-        if session.variant.has_loss:
-            losses = [_loss(session.workload, y, part.target) for y, part in zip(outputs, chunks, strict=True)]
-            return _relative_error([session.loss(drawn.share)], [torch.stack(losses).mean()])
-        computed, expected = _tensors(session.forward(drawn.share)), _tensors(_join(outputs))
-    _refuse_other_types(computed, expected)
-    return _relative_error(computed, expected)
+        computed = session.loss(drawn.share) if session.variant.has_loss else session.forward(drawn.share)
+        expected = _oracle_results(session, oracle, drawn.share)
+    _refuse_other_types(_tensors(computed), expected)
+    if not is_derived(session.case):
+        return _distance(session.case, _tensors(computed), expected)
+    return _distance(
+        session.case, _tensors(computed), expected, _oracle_results(session, *_exact(session, oracle, drawn.share))
+    )
 
 
 def _refuse_other_types(computed: list[Tensor], expected: list[Tensor]) -> None:
@@ -208,6 +215,16 @@ def _refuse_other_types(computed: list[Tensor], expected: list[Tensor]) -> None:
     for one, wanted in zip(computed, expected, strict=False):
         if one.dtype != wanted.dtype:
             raise WrongResultError(f"outputs are {one.dtype}; those of the plain module are {wanted.dtype}")
+
+
+def _oracle_results(session: Session, oracle: nn.Module, share: Batch) -> list[Tensor]:
+    """The outputs, or the loss if the scheme returns it."""
+    chunks = _chunks(share, len(session.placement.devices))
+    outputs = _outputs(oracle, chunks)
+    if session.variant.has_loss:
+        losses = [_loss(session.workload, y, part.target) for y, part in zip(outputs, chunks, strict=True)]
+        return [torch.stack(losses).mean()]
+    return _tensors(_join(outputs))
 
 
 def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
@@ -219,11 +236,13 @@ def _copy_weights(base: nn.Module, oracle: nn.Module) -> None:
             own_tensor.copy_(_whole(theirs))
 
 
-def _train_until_changed(session: Session, change: float) -> None:
-    """Take optimizer steps with the gradients that there are, each with twice the learning rate of the one before.
+def _change(session: Session) -> float:
+    """The share by which weights must change, so that gradients of the old ones are no rounding error."""
+    return max(0.03, 2 * tolerance_of(session.case))
 
-    They end when the weights have changed by the share `change`, so that gradients of the old ones are no rounding.
-    """
+
+def _train_until_changed(session: Session) -> None:
+    """Take optimizer steps with the gradients that there are, each with twice the learning rate of the one before."""
     for _ in range(_MOST_DOUBLINGS):
         before = [_whole(p.detach()).clone() for p in session.base.parameters()]
         session.optimizer.step()
@@ -232,7 +251,7 @@ def _train_until_changed(session: Session, change: float) -> None:
             difference = _whole(parameter.detach()) - old
             changed += float(difference.double().square().sum())
             held += float(old[difference != 0].double().square().sum())
-        if changed > (change**2) * held > 0:
+        if changed > (_change(session) ** 2) * held > 0:
             return
         for group in session.optimizer.param_groups:
             group["lr"] = 2 * group["lr"]
@@ -311,20 +330,33 @@ def _tensors(output: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
-def _relative_error(computed: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest norm of a tensor's difference by the norm of the expected one; infinite if shapes differ or a number
+def _distance(
+    case: Case, computed: list[Tensor], expected: list[Tensor], exact: list[Tensor] | None = None
+) -> Distance:
+    """With `exact` results, tensor by tensor: batch norm makes the rounding error of early layers a hundred times that
+    of the last one, which still shows a wrong sum.
+    """
+    least, errors = tolerance_of(case), relative_errors(computed, expected)
+    roundings = [0.0] * len(errors) if exact is None else relative_errors(expected, exact)
+    distances = [
+        Distance(error, max(least, ROUNDINGS * rounding)) for error, rounding in zip(errors, roundings, strict=True)
+    ]
+    return furthest(Distance(0.0, least), *distances)
+
+
+def relative_errors(computed: list[Tensor], expected: list[Tensor]) -> list[float]:
+    """For each tensor the norm of the difference by the norm of the expected one; infinite if shapes differ or a number
     is not finite. The denominator is at least a thousandth of the largest norm, so that tiny tensors do not dominate.
     """
     if [t.shape for t in computed] != [t.shape for t in expected]:
-        return float("inf")
+        return [float("inf")] * len(expected)
     norms = [float(t.double().norm()) for t in expected]
     least = max(norms, default=0.0) / 1000 or 1.0
     errors = [
         float((f.double() - e.to(f.device).double()).norm()) / max(norm, least)
         for f, e, norm in zip(computed, expected, norms, strict=True)
     ]
-    worst = max(errors, default=0.0)
-    return worst if all(error < float("inf") for error in errors) else float("inf")
+    return [error if error < float("inf") else float("inf") for error in errors]
 
 
 def _without_dropout(model: nn.Module) -> None:

@@ -13,7 +13,7 @@ from dpbench.cases.names import Mode
 from dpbench.judge.least_samples import LEAST_S, least_seconds
 from dpbench.measure.clock import make_clock
 from dpbench.measure.compilation import NotCompiledError, has_graphs
-from dpbench.measure.fairness import WrongResultError, allowed_error, error_against_oracle, error_of_trained
+from dpbench.measure.fairness import Distance, WrongResultError, error_against_oracle, error_of_trained, furthest
 from dpbench.measure.gpu.telemetry import telemetry_of
 from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.measure.phases import phases_of, steps_worth
@@ -22,6 +22,7 @@ from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
+from dpbench.records.readings import SkippedSteps
 from dpbench.records.record import Metrics
 from dpbench.variants.registry import variant_of
 from dpbench.workloads.resolve import resolve
@@ -70,12 +71,11 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
     interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
-    skipped_steps, error = session.skipped_steps, error_of_trained(session)
+    skipped_steps = _skipped_steps(session)
+    distance = error_of_trained(session)
     del session  # frees the model before the next session makes one
-    checked = open_session(case, team.rank, team.size, workload=workload)
-    allowed = allowed_error(checked)
-    error = max(error, error_against_oracle(checked, allowed))
-    refuse_wrong_result(case, error, allowed)
+    distance = furthest(distance, error_against_oracle(open_session(case, team.rank, team.size, workload=workload)))
+    refuse_wrong_result(case, distance)
     return Measurement(
         samples.times_s,
         Metrics(
@@ -90,7 +90,7 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
             rank_machines=tuple(team.gather(socket.gethostname())) if team.size > 1 else None,
             network_interface=interface,
             rank_link_mbit_per_s=None if interface is None else tuple(team.gather(link_mbit_per_s(interface))),
-            relative_error=error,
+            relative_error=distance.error,
             loss_first=loss_first,
             loss_last=loss_last,
             skipped_steps=skipped_steps,
@@ -122,17 +122,27 @@ def _loss_of_a_step(session: Session) -> float | None:
     return float(result) if session.case.mode is Mode.TRAIN else None
 
 
+def _skipped_steps(session: Session) -> SkippedSteps | None:
+    """Raise WrongResultError if no step changed the weights."""
+    counted = session.skipped_steps
+    if counted and counted.skipped == counted.steps:
+        raise WrongResultError(
+            f"GradScaler skipped all {counted.steps} steps: the gradients overflow in {session.case.dtype}"
+        )
+    return counted
+
+
 def _refuse_uncompiled(case: Case, team: Team) -> None:
     """Raise NotCompiledError."""
     if case.variant.compile_mode and not all(team.gather(has_graphs())):
         raise NotCompiledError("torch.compile compiled no graph: all that the scheme called ran eagerly")
 
 
-def refuse_wrong_result(case: Case, error: float, allowed: float) -> None:
-    """Raise WrongResultError if the relative error is above the allowed one, or is no number."""
-    if not error <= allowed:
+def refuse_wrong_result(case: Case, distance: Distance) -> None:
+    """Raise WrongResultError if the relative error is above the tolerance, or is no number."""
+    if not distance.is_right:
         what = "gradients" if case.mode is Mode.TRAIN else "outputs"
         raise WrongResultError(
-            f"{what} are {error:.2g} away from the plain module run chunk by chunk "
-            f"(relative; {allowed:g} allowed for {case.variant} and {case.dtype})"
+            f"{what} are {distance.error:.2g} away from the plain module run chunk by chunk "
+            f"(relative; {distance.allowed:.3g} allowed for {case.variant} and {case.dtype})"
         )

@@ -57,6 +57,7 @@ class Session:
         self._loss = workload.loss
         self.optimizer = workload.optimizer(self.base.parameters())
         check_autocast(case, placement.devices[0])
+        self._has_autocast = case.dtype.autocast is not None
         self.scaler = self.new_scaler() if case.dtype.has_loss_scale and case.mode is Mode.TRAIN else None
         self._scaled_steps = self._updates = 0
         if self.scaler is not None:
@@ -112,16 +113,16 @@ class Session:
         return torch.stack([*losses, loss]).sum() if losses else loss
 
     def _add_gradients(self, micro_batch: MicroBatch, enter: Callable[[Phase], object]) -> Tensor:
-        with self.autocast():
+        if self._has_autocast:
+            with self.autocast():
+                loss = self.loss(micro_batch.batch)
+        else:  # without the four calls of a context that does nothing
             loss = self.loss(micro_batch.batch)
         if micro_batch.weight != 1.0:
             loss = loss * micro_batch.weight
         enter(Phase.BACKWARD)
-        self.scaled(loss).backward()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         return loss.detach()
-
-    def scaled(self, loss: Tensor) -> Tensor:
-        return loss if self.scaler is None else self.scaler.scale(loss)
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context of forward and loss; backward runs outside."""

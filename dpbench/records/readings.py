@@ -26,14 +26,6 @@ class Reading:
 
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
-class SkippedSteps:
-    """Of `steps` steps with a scaled loss, those whose gradients overflowed, so that GradScaler left the weights."""
-
-    skipped: Count
-    steps: Count
-
-
-@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class DeviceTelemetry:
     uuid: str
     window_s: Real
@@ -56,6 +48,14 @@ class DeviceTelemetry:
         """None if no cause is reported. Over 1 % of the window is throttled."""
         known_s = [cause.value for cause in self.throttled_s.values() if cause.value is not None]
         return max(known_s) > _THROTTLED_SHARE * self.window_s if known_s else None
+
+
+@checked_dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class SkippedSteps:
+    """Of `steps` steps, GradScaler skipped the optimizer's step in `skipped`."""
+
+    skipped: Count
+    steps: Count
 
 
 TELEMETRY = tuple(field.name for field in fields(DeviceTelemetry) if field.type is Reading)

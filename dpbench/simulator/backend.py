@@ -13,17 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.simulator import autograd, comm, current, routing, torch_sim
+from dpbench.simulator import autocast, autograd, comm, current, routing, torch_sim
 from dpbench.simulator.simulation import running, start
 from dpbench.simulator.tensor import SimTensor, rebuild
 from dpbench.simulator.torch_versions import function_apply, why_unsupported
 
-# In lower precision on CUDA: aten/src/ATen/autocast_mode.h.
-_CAST_BY_AUTOCAST = """
-_convolution addbmm addmm addmv addr baddbmm bmm chain_matmul conv1d conv2d conv3d conv_tbc conv_transpose1d
-conv_transpose2d.input conv_transpose3d.input convolution einsum gru_cell linalg_multi_dot linalg_vecdot linear
-lstm_cell matmul mm mv prelu rnn_relu_cell rnn_tanh_cell scaled_dot_product_attention
-"""
 _libraries: list[torch.library.Library] = []
 _raise_pending = ctypes.pythonapi.Py_IsInitialized
 """ctypes checks for errors after each call of ``pythonapi``."""
@@ -98,8 +92,7 @@ def _register() -> None:
     everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     aten = torch.library.Library("aten", "IMPL")
     aten.impl("copy_", partial(_run, torch.ops.aten.copy_.default), "PrivateUse1")
-    for name in _CAST_BY_AUTOCAST.split():
-        aten.impl(name, partial(_under_autocast, name), "AutocastPrivateUse1")
+    autocast.register(aten)
     _libraries.extend((everything, aten))
     SimTensor.dispatcher = staticmethod(routing.run)
     torch.serialization.add_safe_globals([rebuild])
@@ -108,12 +101,6 @@ def _register() -> None:
 def _run(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Factories, copies from the CPU, and the operators inside `torch.tensor`: they do not reach `SimTensor`."""
     return routing.run(func, args, kwargs)
-
-
-def _under_autocast(name: str, *_: Any, **__: Any) -> Any:
-    raise NotImplementedError(
-        f"the simulator does not support the casts of autocast, here of {name}; disable autocast for sim"
-    )
 
 
 def _serve_accelerator() -> None:

@@ -5,11 +5,12 @@ import torch
 from torch import nn
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Data, Dtype, Mode
+from dpbench.cases.names import Data, Mode
 from dpbench.cases.variants import VariantId
 from dpbench.measure import fairness
 from dpbench.measure.fairness import (
     TOLERANCE,
+    Distance,
     WrongResultError,
     error_against_oracle,
     error_of_trained,
@@ -22,7 +23,11 @@ from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
 from dpbench.workloads.workload import Workload
 
-ALLOWED = TOLERANCE[Dtype.FLOAT32]
+ALLOWED = TOLERANCE["float32"]
+
+
+def max_error(computed, expected):
+    return max(fairness.relative_errors(computed, expected))
 
 
 def chunk_by_chunk(base, devices):
@@ -105,7 +110,7 @@ def error(wrap, workload="mlp/tiny", lanes=2, batch=8, trials_left=lambda _: 0, 
     )
     made = resolve(workload, Data.RANDOM) if isinstance(workload, str) else workload
     variant = Variant(wrap=wrap, trials_left=trials_left)
-    return error_against_oracle(Session(case, made, variant, RankPlacement(devices)))
+    return error_against_oracle(Session(case, made, variant, RankPlacement(devices))).error
 
 
 @pytest.mark.parametrize(
@@ -146,16 +151,16 @@ def test_a_scheme_that_keeps_old_weights_has_an_error_at_any_learning_rate(optim
 def test_what_was_timed_is_compared_at_its_end():
     session = open_session(Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1))
     session.step()
-    assert error_of_trained(session) <= ALLOWED
+    assert error_of_trained(session).error <= ALLOWED
     session.scheme = stale(session.base, session.placement.devices)
-    assert error_of_trained(session) > ALLOWED
+    assert error_of_trained(session).error > ALLOWED
 
 
 def test_a_model_with_dropout_is_not_compared_at_its_end():
     usual = resolve("mlp/tiny", Data.RANDOM)
     workload = replace(usual, model=lambda: nn.Sequential(usual.model(), nn.Dropout(0.5)))
     case = Case(variant="single", workload="my:model", batch=8, devices=["cpu"], threads=1)
-    assert error_of_trained(open_session(case, workload=workload)) == 0
+    assert error_of_trained(open_session(case, workload=workload)).error == 0
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -164,15 +169,15 @@ def test_one_number_that_is_not_finite_is_an_infinite_error(wrong, place):
     expected = [torch.ones(3), torch.ones(3)]
     computed = [tensor.clone() for tensor in expected]
     computed[place][1] = wrong
-    assert fairness._relative_error(computed, expected) == float("inf")
+    assert max_error(computed, expected) == float("inf")
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2 * ALLOWED])
 def test_an_error_above_the_tolerance_is_refused(wrong):
     case = Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1)
-    refuse_wrong_result(case, ALLOWED, ALLOWED)
+    refuse_wrong_result(case, Distance(ALLOWED, ALLOWED))
     with pytest.raises(WrongResultError, match="away from the plain module"):
-        refuse_wrong_result(case, wrong, ALLOWED)
+        refuse_wrong_result(case, Distance(wrong, ALLOWED))
 
 
 class Settling:
@@ -236,14 +241,14 @@ def test_synchronised_batch_norm_is_the_whole_batch_at_once():
     batch = draw_batch(case, workload, torch.Generator().manual_seed(1))
     workload.loss(model(*batch.inputs), batch.target).backward()
     expected = [p.grad for p in model.parameters()]
-    assert fairness._relative_error(whole, expected) <= ALLOWED
-    assert fairness._relative_error(apart, expected) > ALLOWED
+    assert max_error(whole, expected) <= ALLOWED
+    assert max_error(apart, expected) > ALLOWED
 
 
 def test_the_oracle_of_micro_batches_differs_with_batch_norm_alone():
     for workload, differs in (("mlp/tiny", False), ("convnet/tiny", True)):
         one, two = (oracle_gradients(workload, f"ddp[accumulate={count}]") for count in (1, 2))
-        assert (fairness._relative_error(two, one) > ALLOWED) is differs
+        assert (max_error(two, one) > ALLOWED) is differs
 
 
 def oracle_gradients(workload, variant):
@@ -292,7 +297,7 @@ def test_dropout_does_not_disturb_the_comparison():
     case = Case(variant="naive", workload="my:model", batch=8, devices=["cpu"] * 2, threads=1)
     devices = (torch.device("cpu"),) * 2
     session = Session(case, dropping, Variant(wrap=chunk_by_chunk), RankPlacement(devices))
-    assert error_against_oracle(session) <= ALLOWED
+    assert error_against_oracle(session).error <= ALLOWED
 
 
 def test_the_oracle_of_a_compiled_model_runs_eagerly():
@@ -302,3 +307,27 @@ def test_the_oracle_of_a_compiled_model_runs_eagerly():
     plain = resolve("mlp/tiny", Data.RANDOM)
     compiled = replace(plain, model=lambda: torch.compile(plain.model(), backend=wrong))
     assert error(chunk_by_chunk, compiled) > ALLOWED
+
+
+AUTOCAST = ["autocast-bfloat16", "autocast-float16"]
+
+
+def is_right(wrap, workload, dtype):
+    devices = (torch.device("cpu"),) * 2
+    case = Case(variant="naive", workload=workload, batch=8, devices=["cpu"] * 2, threads=1, dtype=dtype)
+    session = Session(case, resolve(workload, Data.RANDOM), Variant(wrap=wrap), RankPlacement(devices))
+    return error_against_oracle(session).is_right
+
+
+@pytest.mark.parametrize("dtype", AUTOCAST)
+@pytest.mark.parametrize("workload", ["mlp/tiny", "convnet/tiny"])
+def test_under_autocast_rounding_is_allowed_and_another_computation_is_not(workload, dtype):
+    assert is_right(chunk_by_chunk, workload, dtype)
+    assert not any(is_right(wrap, workload, dtype) for wrap in (averaging, stale_with_gradients, not_a_number))
+
+
+def test_under_autocast_each_tensor_has_the_tolerance_of_its_own_rounding_error():
+    case = Case(variant="naive", workload="mlp/tiny", batch=8, devices=["cpu"] * 2, threads=1, dtype=AUTOCAST[0])
+    exact, expected = [torch.ones(1), torch.ones(1)], [torch.tensor([1.1]), torch.tensor([1.01])]
+    assert fairness._distance(case, [torch.tensor([1.4]), expected[1]], expected, exact).is_right
+    assert not fairness._distance(case, [expected[0], torch.tensor([1.3])], expected, exact).is_right

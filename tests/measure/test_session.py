@@ -150,3 +150,28 @@ def test_a_step_of_several_micro_batches_has_the_gradients_and_the_loss_of_one()
         assert torch.allclose(one, other, atol=1e-6)
     assert kept == ["begin", "end"] * 2
     assert phases == [Phase.FORWARD, Phase.BACKWARD] * 3 + [Phase.OPTIMISER]
+
+
+@pytest.mark.parametrize("low", ["bfloat16", "float16"])
+def test_autocast_leaves_weights_in_float32_and_computes_in_its_type(low):
+    made, types = session(dtype=f"autocast-{low}"), []
+    made.base.register_forward_hook(lambda _module, _inputs, output: types.append(output.dtype))
+    made.step()
+    assert {p.dtype for p in made.base.parameters()} == {torch.float32}
+    assert types == [getattr(torch, low)]
+
+
+def test_steps_that_the_scaler_skips_are_counted():
+    made = session(dtype="autocast-float16")
+    made.scaler = made.new_scaler(2.0**40)
+    made.step()
+    made.scaler = made.new_scaler(1.0)
+    made.step()
+    assert (made.skipped_steps.skipped, made.skipped_steps.steps) == (1, 2)
+    assert session(dtype="autocast-bfloat16").skipped_steps is None
+
+
+def test_autocast_that_torch_has_not_is_one_line(monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    with pytest.raises(ValueError, match=r"'autocast-float16' cannot run: torch .* has no autocast to float16 for cpu"):
+        session(dtype="autocast-float16")

@@ -48,7 +48,7 @@ def test_graphs_are_checked_when_they_run_and_their_parts_have_times_or_reasons(
     devices = tuple(f"cuda:{i}" for i in range(COUNT))
     case = Case(variant="tuned[graphs=true]", workload="mlp/tiny", batch=16, devices=devices, threads=1)
     session = open_session(case)
-    assert error_against_oracle(session) <= tolerance_of(case)
+    assert error_against_oracle(session).error <= tolerance_of(case)
     assert "forwards: graphs (" in session.scheme.graph_report()[-1]
     graphs_before = session.scheme.graph_report()[-1]
     phases = phases_of(session, 2)
@@ -62,7 +62,7 @@ def test_graphs_are_checked_when_they_run_and_their_parts_have_times_or_reasons(
         self.outputs[0].mul_(2)
 
     monkeypatch.setattr(graphs.LaneGraph, "launch_forward", launch_wrongly)
-    assert error_against_oracle(open_session(case)) > tolerance_of(case)
+    assert error_against_oracle(open_session(case)).error > tolerance_of(case)
 
 
 def test_cuda_begins_in_every_child_of_a_round():

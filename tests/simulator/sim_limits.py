@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from dpbench.simulator.unsupported import together
 
@@ -38,20 +37,6 @@ def test_what_is_unsupported_is_named_at_once():
         unsupported_step(x)
     with pytest.raises(ZeroDivisionError), together():
         1 / 0  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    "do", [lambda x: x @ x, lambda x: nn.functional.linear(x, x), lambda x: torch.bmm(x[None], x[None])]
-)
-def test_the_casts_of_autocast_are_refused(do):
-    x = torch.ones(3, 3, device="sim:0")
-    with (
-        torch.autocast("sim", dtype=torch.bfloat16),
-        pytest.raises(NotImplementedError, match="casts of autocast, here of"),
-    ):
-        do(x)
-    with torch.autocast("sim", enabled=False):
-        do(x)
 
 
 def test_an_operator_without_a_cpu_kernel_is_named():

@@ -30,7 +30,7 @@ def main(rank: int, ranks: int, store: str) -> None:
         for variant in variants:
             # Three micro-batches of 5 items on a rank have different sizes.
             case = Case(variant=variant, workload=workload, batch=10, devices=("cpu",) * ranks, threads=1)
-            error = error_against_oracle(open_session(case, rank, ranks))
+            error = error_against_oracle(open_session(case, rank, ranks)).error
             results[f"{variant} {workload}"] = {"error": error, **collectives_of(open_session(case, rank, ranks), 1)}
     distributed.barrier()
     distributed.destroy_process_group()

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tests.parallel import (
-    test_better_compile,
     test_better_context,
     test_better_errors,
     test_better_forward,
@@ -15,11 +14,7 @@ from tests.parallel.models import Call
 from tests.parallel.on_lanes import taken_from, wrap
 
 CPU_ONLY = {
-    test_better_compile: ["test_b3_a_compiled_wrapper_or_step_gives_right_results"],
-    test_better_context: [  # simulated operators know no autocast
-        "test_b1_replicas_compute_in_the_autocast_dtype",
-        "test_b1_a_cached_cast_of_the_bases_own_weights_is_not_used_again",
-    ],
+    test_better_context: [],
     test_better_errors: ["test_b8_a_wrapper_may_call_itself"],  # its replicas are on other devices than its base
     test_better_forward: [],
     test_better_transforms: [],
