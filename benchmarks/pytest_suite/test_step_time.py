@@ -19,7 +19,7 @@ VARIANTS = [V.TORCH_DP, V.NAIVE, V.FLOOR, V.TUNED, *grid.more_variants()]
 
 
 @pytest.mark.dp_threshold(median="30%", minimum="30%")
-@pytest.mark.parametrize("workload", _but_the_first_whole(grid.WORKLOADS))
+@pytest.mark.parametrize("workload", _but_the_first_whole(grid.workloads()))
 @pytest.mark.parametrize("lanes", _but_the_first_whole(grid.LANES))
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_step_time(dp_benchmark, benchmark, session_of, machine, share, variant, lanes, workload):

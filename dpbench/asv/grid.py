@@ -9,12 +9,15 @@ from collections.abc import Sequence
 
 from dpbench.cases.case import Case
 from dpbench.cases.machine_info import MachineInfo
+from dpbench.cases.names import Dtype
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import VariantId, VariantName, split_list
 
 VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED, VariantName.DDP)
 MORE_VARIANTS = "DPBENCH_VARIANTS"
 """The environment variable with variants that are measured too, such as ``my_module:wrap``."""
+MORE_DTYPES = "DPBENCH_DTYPES"
+"""The environment variable with further precisions. The workloads are repeated, as ``mlp/small autocast-bfloat16``."""
 WORKLOADS = ("mlp/small", "transformer/tiny", "convnet/base", "transformer/small")
 BATCHES = (64, 256)
 LANES = (2, 4, 8)
@@ -38,9 +41,17 @@ def case_of(variant: str, workload: str, batch: int, lanes: int, machine: Machin
         raise NotOnThisMachineError(machine.torch_error or "this torch can use none of the machine's GPUs")
     accelerators = [accelerator.device for accelerator in machine.accelerators]
     devices = place(lanes, accelerators, machine.cores)
+    workload, _, dtype = workload.partition(" ")
     if not accelerators and (workload not in _CPU_WORKLOADS or batch > _CPU_MOST_ITEMS):
         raise NotOnThisMachineError(f"{workload} with batch {batch} is for accelerators; this machine has none")
-    case = Case(variant=VariantId(variant), workload=workload, batch=batch, devices=devices, threads=machine.cores)
+    case = Case(
+        variant=VariantId(variant),
+        workload=workload,
+        batch=batch,
+        devices=devices,
+        threads=machine.cores,
+        dtype=Dtype(dtype or Dtype.FLOAT32),
+    )
     if (reason := why_unsupported(case, machine)) is not None:
         raise NotOnThisMachineError(reason)
     return case
@@ -64,9 +75,15 @@ def more_variants() -> tuple[VariantId, ...]:
     return tuple(map(VariantId, filter(None, split_list(os.environ.get(MORE_VARIANTS, "")))))
 
 
+def workloads() -> tuple[str, ...]:
+    """`WORKLOADS`, and those with `MORE_DTYPES`. Raises ValueError."""
+    dtypes = map(Dtype, filter(None, map(str.strip, os.environ.get(MORE_DTYPES, "").split(","))))
+    return (*WORKLOADS, *(f"{workload} {dtype}" for dtype in dtypes for workload in WORKLOADS))
+
+
 def grid() -> tuple[tuple[object, ...], ...]:
     """The values of each parameter, in the order of the benchmark's parameters."""
-    return tuple(dict.fromkeys(map(str, (*VARIANTS, *more_variants())))), WORKLOADS, BATCHES, LANES
+    return tuple(dict.fromkeys(map(str, (*VARIANTS, *more_variants())))), workloads(), BATCHES, LANES
 
 
 def spaced(samples_s: Sequence[float]) -> tuple[float, ...]:

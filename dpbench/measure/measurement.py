@@ -1,10 +1,12 @@
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import psutil
 import torch
 
 from dpbench.cases.case import Case
@@ -19,7 +21,7 @@ from dpbench.measure.lane_threads import candidates, set_fastest
 from dpbench.measure.phases import phases_of, steps_worth
 from dpbench.measure.ranks.collectives import collectives_of
 from dpbench.measure.ranks.team import Team
-from dpbench.measure.sample import Window, sample
+from dpbench.measure.sample import Samples, Window, sample
 from dpbench.measure.session import Session, open_session
 from dpbench.measure.stopping import StopRule, WarmUp
 from dpbench.records.readings import SkippedSteps
@@ -35,6 +37,19 @@ _ACCELERATOR_WARMUP_S = 0.5
 """The warm-up after the scheme is settled: a GPU's clocks rise while it works."""
 
 
+class Stages:
+    """Seconds of what a case's process does beside its samples, by stage, from its start."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._begun_s = psutil.Process().create_time()
+
+    def end(self, stage: str, samples_s: float = 0.0) -> None:
+        now_s = time.time()
+        self.seconds[stage] = max(0.0, now_s - self._begun_s - samples_s)
+        self._begun_s = now_s
+
+
 @dataclass(frozen=True)
 class Measurement:
     samples_s: tuple[float, ...]
@@ -47,11 +62,14 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
     `connect` returns the team of the processes of its devices, each of which calls this. Raises NotSettledError,
     WrongResultError, and errors of the case itself.
     """
+    stages = Stages()
     workload = resolve(case.workload, case.data)
     team = connect(case.devices)
+    stages.end("start")
     counts = candidates(case, variant_of(case.variant))
     torch.set_num_threads(counts[0])
     session = open_session(case, team.rank, team.size, workload=workload)
+    stages.end("model")
     devices = session.placement.devices
     clock = make_clock(devices)
     loss_first = _loss_of_a_step(session)
@@ -66,16 +84,18 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
         window=window,
         steps_per_sample=case.steps_per_sample,
     )
+    stages.end("warm-up", sum(samples.times_s))
     _refuse_uncompiled(case, team)
     loss_last = _loss_of_a_step(session)
     steps = steps_worth(median(samples.times_s) / case.steps_per_sample, sampling_s)
     phases_s = phases_of(session, steps) | (collectives_of(session, steps) if team.size > 1 else {})
-    interface = os.environ.get("GLOO_SOCKET_IFNAME") if team.size > 1 else None
+    stages.end("phases")
     skipped_steps = _skipped_steps(session)
     distance = error_of_trained(session)
     del session  # frees the model before the next session makes one
     distance = furthest(distance, error_against_oracle(open_session(case, team.rank, team.size, workload=workload)))
     refuse_wrong_result(case, distance)
+    stages.end("fairness")
     return Measurement(
         samples.times_s,
         Metrics(
@@ -83,13 +103,9 @@ def measure(case: Case, sampling_s: float, connect: Callable[[Sequence[str]], Te
             warmup_steps=samples.warmup_steps + 1,
             stopped_by=samples.stopped_by,
             compile_s=samples.compile_s or None,
-            skew_s=samples.skew_s if team.size > 1 else None,
-            rank_lag_s=tuple(team.gather(samples.lag_s)) if team.size > 1 else None,
+            stages_s=stages.seconds,
             phases_s=phases_s,
-            phases_by_rank_s=tuple(team.gather(phases_s)) if team.size > 1 else None,
-            rank_machines=tuple(team.gather(socket.gethostname())) if team.size > 1 else None,
-            network_interface=interface,
-            rank_link_mbit_per_s=None if interface is None else tuple(team.gather(link_mbit_per_s(interface))),
+            **(_of_ranks(team, samples, phases_s) if team.size > 1 else {}),
             relative_error=distance.error,
             loss_first=loss_first,
             loss_last=loss_last,
@@ -111,6 +127,18 @@ def _trials_left(session: Session, team: Team) -> Callable[[], int | None]:
 
 def _settled_s(least_s: float) -> float:
     return _ACCELERATOR_WARMUP_S if least_s > LEAST_S else 0.0
+
+
+def _of_ranks(team: Team, samples: Samples, phases_s: dict[str, float | str]) -> dict[str, Any]:
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    return {
+        "skew_s": samples.skew_s,
+        "rank_lag_s": tuple(team.gather(samples.lag_s)),
+        "phases_by_rank_s": tuple(team.gather(phases_s)),
+        "rank_machines": tuple(team.gather(socket.gethostname())),
+        "network_interface": interface,
+        "rank_link_mbit_per_s": None if interface is None else tuple(team.gather(link_mbit_per_s(interface))),
+    }
 
 
 def _of_all_ranks(by_device: dict[str, T], team: Team) -> dict[str, T]:

@@ -97,6 +97,7 @@ class Metrics(Frozen):
     """None is a fact that does not apply to the case. results/records.md has units and sources.
 
     - `stopped_by` is ``interval`` or ``budget``.
+    - `stages_s` has the seconds of the first process beside its samples: start, model, warm-up, phases, fairness.
     - `compile_s` is the wall-clock time in which torch compiled, before the samples; of ranks, the longest.
     - `skew_s` has, per sample, the slowest rank's time minus the fastest's. `rank_lag_s` has, per rank, the median of
       its sample's time minus the fastest's. Both are None for one process.
@@ -110,6 +111,7 @@ class Metrics(Frozen):
     warmup_steps: Count
     stopped_by: str
     compile_s: Real | None = None
+    stages_s: dict[str, Real] | None = None
     skew_s: tuple[Real, ...] | None = None
     rank_lag_s: tuple[Real, ...] | None = None
     phases_s: dict[str, Real | str] | None = None

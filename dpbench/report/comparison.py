@@ -6,6 +6,7 @@ SCHEMA history of the JSON object
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -104,7 +105,7 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
         said = headline(comparison)
         if reasons := " ".join(filter(None, (said.limit, said.bottleneck))):
             yield Text(f"{place(comparison.setting)}: {reasons}")
-    yield from map(Text, (*_compiling(comparisons), *_skipping(comparisons)))
+    yield from map(Text, (*_compiling(comparisons), *_skipping(comparisons), *_stages(comparisons)))
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
@@ -123,6 +124,15 @@ def _compiling(comparisons: Comparisons) -> Iterator[str]:
     if spans_s:
         longest = ", ".join(f"{case.variant} {number(span_s)} s" for case, span_s in spans_s.items())
         yield f"compiling, before the steps and in no time, in the longest round: {longest}"
+
+
+def _stages(comparisons: Comparisons) -> Iterator[str]:
+    metrics = [one for row in comparisons.cases for one in row.summary.metrics if one.stages_s]
+    stages = dict.fromkeys(stage for one in metrics for stage in one.stages_s or ())
+    if stages:
+        spans_s = {stage: median((one.stages_s or {}).get(stage, 0.0) for one in metrics) for stage in stages}
+        parts = ", ".join(f"{stage} {number(span_s)} s" for stage, span_s in spans_s.items())
+        yield f"a case's process beside its samples, medians: {parts}"
 
 
 def _skipping(comparisons: Comparisons) -> Iterator[str]:

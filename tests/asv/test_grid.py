@@ -1,6 +1,6 @@
 import pytest
 
-from dpbench.asv.grid import MORE_VARIANTS, case_of, grid, place, spaced
+from dpbench.asv.grid import MORE_DTYPES, MORE_VARIANTS, case_of, grid, place, spaced
 from dpbench.cases.machine_info import Accelerator, MachineInfo
 
 CPU_MACHINE = MachineInfo(
@@ -20,6 +20,19 @@ def test_the_users_variants_join_the_grid(monkeypatch):
     case = case_of("mine:wrap[chunks=4,deep=true]", "mlp/small", 64, 2, CPU_MACHINE)
     assert (case.variant, case.workload, case.batch) == ("mine:wrap[chunks=4,deep=true]", "mlp/small", 64)
     assert (case.devices, case.threads) == (("cpu", "cpu"), CPU_MACHINE.cores)
+
+
+def test_further_precisions_repeat_the_workloads(monkeypatch):
+    workloads = grid()[1]
+    monkeypatch.setenv(MORE_DTYPES, "autocast-bfloat16, bfloat16")
+    assert grid()[1][: len(workloads) + 1] == (*workloads, "mlp/small autocast-bfloat16")
+    assert len(grid()[1]) == 3 * len(workloads)
+    case = case_of("tuned", "mlp/small autocast-bfloat16", 64, 2, CPU_MACHINE)
+    assert (case.workload, case.dtype) == ("mlp/small", "autocast-bfloat16")
+    assert case_of("tuned", "mlp/small", 64, 2, CPU_MACHINE).dtype == "float32"
+    monkeypatch.setenv(MORE_DTYPES, "float8")
+    with pytest.raises(ValueError, match="'float8' is not a valid Dtype"):
+        grid()
 
 
 @pytest.mark.parametrize(
