@@ -56,7 +56,7 @@ def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *,
 
 def _sort_key(record: CountRecord) -> tuple[object, ...]:
     case = record.case
-    return case.workload, case.batch, len(case.devices), case.mode, case.dtype, case.variant.order
+    return case.workload, case.batch, len(case.devices), case.dtype, case.variant.order
 
 
 def _setting(case: Case) -> str:
