@@ -148,6 +148,18 @@ def _exact(session: Session, oracle: nn.Module, batch: Batch) -> tuple[nn.Module
     return model, with_inputs_in(torch.float64, batch)
 
 
+def _compiled(session: Session, oracle: nn.Module) -> nn.Module | None:
+    """The oracle, compiled; None for a variant that is not. Its kernels round otherwise, as those of batch norm."""
+    if session.case.variant.compile_mode is None:
+        return None
+    model = _oracle_of(session)
+    _without_dropout(model)
+    _copy_weights(oracle, model)
+    model.compile()  # in the default mode: graphs of another one would overwrite the outputs of the chunk before
+    model.runs_compiled = True  # type: ignore[assignment]
+    return model
+
+
 def _shares(session: Session, count: int) -> list[_Drawn]:
     """New batches, which no step has seen."""
     generator = torch.Generator().manual_seed(session.case.seed + 1)
@@ -175,14 +187,18 @@ def _error_of_gradients(session: Session, oracle: nn.Module, drawn: _Drawn) -> D
         return _distance(session.case, computed, expected)
     exact, batch = _exact(session, oracle, drawn.batch)
     oracle_loss(session, exact, batch).backward()
-    return _distance(session.case, computed, expected, _gradients(exact))
+    compiled = _compiled(session, oracle)
+    if compiled is not None:
+        _scaled_backward(session, compiled, drawn.batch, scale)
+    of_compiled = None if compiled is None else [gradient / scale for gradient in _gradients(compiled)]
+    return _distance(session.case, computed, expected, _gradients(exact), of_compiled)
 
 
-def _scaled_backward(session: Session, oracle: nn.Module, batch: Batch) -> float:
-    """Return the scale of the loss: 1 without a scaler, else the largest at which the gradients are finite, as
-    GradScaler finds it; or the least one, if they never are.
+def _scaled_backward(session: Session, oracle: nn.Module, batch: Batch, scale: float = 2.0**16) -> float:
+    """Return the scale of the loss: 1 without a scaler, else the largest from `scale` down at which the gradients are
+    finite, as GradScaler finds it; or the least one, if they never are.
     """
-    scale = 1.0 if session.scaler is None else 2.0**16
+    scale = 1.0 if session.scaler is None else scale
     while True:
         oracle.zero_grad()
         with session.autocast():
@@ -205,9 +221,10 @@ def _error_of_outputs(session: Session, oracle: nn.Module, drawn: _Drawn) -> Dis
     _refuse_other_types(_tensors(computed), expected)
     if not is_derived(session.case):
         return _distance(session.case, _tensors(computed), expected)
-    return _distance(
-        session.case, _tensors(computed), expected, _oracle_results(session, *_exact(session, oracle, drawn.share))
-    )
+    exact, compiled = _oracle_results(session, *_exact(session, oracle, drawn.share)), _compiled(session, oracle)
+    with session.autocast():
+        of_compiled = None if compiled is None else _oracle_results(session, compiled, drawn.share)
+    return _distance(session.case, _tensors(computed), expected, exact, of_compiled)
 
 
 def _refuse_other_types(computed: list[Tensor], expected: list[Tensor]) -> None:
@@ -297,7 +314,7 @@ def _chunks(batch: Batch, lanes: int) -> list[Batch]:
 def _outputs(oracle: nn.Module, chunks: Iterable[Batch]) -> list[Any]:
     """Each chunk starts with the buffers from before the first one. A model that is compiled already runs eagerly."""
     device = next(oracle.parameters()).device
-    with torch.compiler.set_stance("force_eager"):
+    with torch.compiler.set_stance("default" if getattr(oracle, "runs_compiled", False) else "force_eager"):
         return [
             functional_call(
                 oracle, {k: b.clone() for k, b in oracle.named_buffers()}, tuple(t.to(device) for t in chunk.inputs)
@@ -331,13 +348,22 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _distance(
-    case: Case, computed: list[Tensor], expected: list[Tensor], exact: list[Tensor] | None = None
+    case: Case,
+    computed: list[Tensor],
+    expected: list[Tensor],
+    exact: list[Tensor] | None = None,
+    compiled: list[Tensor] | None = None,
 ) -> Distance:
     """With `exact` results, tensor by tensor: batch norm makes the rounding error of early layers a hundred times that
-    of the last one, which still shows a wrong sum.
+    of the last one, which still shows a wrong sum. `compiled` are the compiled plain module's. They allow no more than
+    bfloat16 has, because a compiler that errs would else allow its own error.
     """
     least, errors = tolerance_of(case), relative_errors(computed, expected)
     roundings = [0.0] * len(errors) if exact is None else relative_errors(expected, exact)
+    if exact is not None and compiled is not None:
+        most = TOLERANCE["bfloat16"] / ROUNDINGS
+        capped = [min(rounding, most) for rounding in relative_errors(compiled, exact)]
+        roundings = list(map(max, roundings, capped))
     distances = [
         Distance(error, max(least, ROUNDINGS * rounding)) for error, rounding in zip(errors, roundings, strict=True)
     ]

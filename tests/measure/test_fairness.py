@@ -331,3 +331,13 @@ def test_under_autocast_each_tensor_has_the_tolerance_of_its_own_rounding_error(
     exact, expected = [torch.ones(1), torch.ones(1)], [torch.tensor([1.1]), torch.tensor([1.01])]
     assert fairness._distance(case, [torch.tensor([1.4]), expected[1]], expected, exact).is_right
     assert not fairness._distance(case, [expected[0], torch.tensor([1.3])], expected, exact).is_right
+
+
+@pytest.mark.parametrize(("off", "is_right"), [(0.01, True), (0.5, False)])
+def test_the_rounding_of_compiled_code_is_allowed_but_no_error_of_the_compiler(off, is_right):
+    """A compiled variant has the same error as the compiled plain module, whatever that is."""
+    case = Case(variant="single[compile=default]", workload="mlp/tiny", batch=8, devices=["cpu"], threads=1)
+    exact = [torch.ones(4)]
+    compiled = [torch.full((4,), 1 + off)]
+    assert not fairness._distance(case, compiled, exact, exact).is_right
+    assert fairness._distance(case, compiled, exact, exact, compiled).is_right is is_right
