@@ -121,7 +121,7 @@ _VARIANTS = {
     "a:b[c]": "'c' in 'a:b[c]' is no argument; allowed: key=value",
     "a:b[c=1,c=1]": "'c' in 'a:b[c=1,c=1]' is given twice; allowed: key=value",
     "tuned[dispach=auto]": "'dispach' in 'tuned[dispach=auto]' is no parameter of tuned, did you mean 'dispatch'?",
-    "naive[dispatch=auto]": "is no parameter of naive; allowed: naive without brackets",
+    "naive[dispatch=auto]": "is no parameter of naive; allowed: compile",
     "tuned[dispatch=auto,dispatch=auto]": "'dispatch' in 'tuned[dispatch=auto,dispatch=auto]' is given twice",
     "tuned[dispatch]": "'dispatch' in 'tuned[dispatch]' has no value; allowed: threads, sequence, auto",
     "tuned[coalesce=True]": "coalesce='True' in 'tuned[coalesce=True]' is not allowed; allowed: true, false",

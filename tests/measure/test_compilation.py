@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+import setuptools  # noqa: F401  # the compiler needs it, and it cannot be imported once a test has imported pip
 import torch
 from torch._dynamo.callback import CallbackTrigger, callback_handler
 from torch._dynamo.utils import counters

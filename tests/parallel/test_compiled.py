@@ -7,6 +7,7 @@ import warnings
 from functools import partial
 
 import pytest
+import setuptools  # noqa: F401  # the compiler needs it, and it cannot be imported once a test has imported pip
 import torch
 import torch._dynamo
 from torch import nn
