@@ -12,6 +12,7 @@ from dpbench.cases.machine_info import MachineInfo
 from dpbench.cases.names import Dtype
 from dpbench.cases.supports import why_unsupported
 from dpbench.cases.variants import VariantId, VariantName, split_list
+from dpbench.text.validated import one_of
 
 VARIANTS = (VariantName.TORCH_DP, VariantName.NAIVE, VariantName.TUNED, VariantName.DDP)
 MORE_VARIANTS = "DPBENCH_VARIANTS"
@@ -77,7 +78,9 @@ def more_variants() -> tuple[VariantId, ...]:
 
 def workloads() -> tuple[str, ...]:
     """`WORKLOADS`, and those with `MORE_DTYPES`. Raises ValueError."""
-    dtypes = map(Dtype, filter(None, map(str.strip, os.environ.get(MORE_DTYPES, "").split(","))))
+    dtypes = list(filter(None, map(str.strip, os.environ.get(MORE_DTYPES, "").split(","))))
+    if wrong := [dtype for dtype in dtypes if dtype not in list(Dtype)]:
+        raise ValueError(f"{MORE_DTYPES}: {wrong[0]!r} is no dtype; allowed: {one_of(Dtype)}")
     return (*WORKLOADS, *(f"{workload} {dtype}" for dtype in dtypes for workload in WORKLOADS))
 
 

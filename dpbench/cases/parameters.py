@@ -81,15 +81,8 @@ def _micro_batches(sentence: str) -> Parameter:
     return Parameter(parse, f"a whole number from 1 to {_MOST_MICRO_BATCHES}", sentence)
 
 
-COMPILE: Mapping[str, Parameter] = {
-    "compile": _choice(
-        "default",
-        "reduce-overhead",
-        "max-autotune",
-        "max-autotune-no-cudagraphs",
-        sentence="run the model by torch.compile in this mode",
-    )
-}
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+COMPILE: Mapping[str, Parameter] = {"compile": _choice(*_MODES, sentence="run the model by torch.compile in this mode")}
 """Every variant takes it; `supports.py` says which cannot run so."""
 
 POLICY_PARAMETERS: Mapping[str, Parameter] = {

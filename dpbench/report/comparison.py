@@ -105,7 +105,7 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
         said = headline(comparison)
         if reasons := " ".join(filter(None, (said.limit, said.bottleneck))):
             yield Text(f"{place(comparison.setting)}: {reasons}")
-    yield from map(Text, (*_compiling(comparisons), *_skipping(comparisons), *_stages(comparisons)))
+    yield from map(Text, (*_compiling_and_skipping(comparisons), *_stages(comparisons)))
     rows, legends = list[DeviceRows](), dict[str, None]()
     for comparison in comparisons.comparisons:
         devices, phases = list(devices_parts(devices_of(comparison.rows))), list(_phases(comparison))
@@ -119,11 +119,14 @@ def _all_details(comparisons: Comparisons, climbed: Sequence[Ladder]) -> Iterato
         yield Text(legend, style="dim")
 
 
-def _compiling(comparisons: Comparisons) -> Iterator[str]:
-    spans_s = {row.summary.case: row.summary.compile_s for row in comparisons.cases if row.summary.compile_s}
+def _compiling_and_skipping(comparisons: Comparisons) -> Iterator[str]:
+    summaries = [row.summary for row in comparisons.cases]
+    spans_s = [f"{one.case.variant} {number(one.compile_s)} s" for one in summaries if one.compile_s]
     if spans_s:
-        longest = ", ".join(f"{case.variant} {number(span_s)} s" for case, span_s in spans_s.items())
-        yield f"compiling, before the steps and in no time, in the longest round: {longest}"
+        yield f"compiling, before the steps and in no time, in the longest round: {', '.join(spans_s)}"
+    skipped = [f"{one.case.variant} {one.skipped_steps}" for one in summaries if one.skipped_steps]
+    if skipped:
+        yield f"steps that GradScaler skipped, because their gradients overflowed, of all: {', '.join(skipped)}"
 
 
 def _stages(comparisons: Comparisons) -> Iterator[str]:
@@ -133,13 +136,6 @@ def _stages(comparisons: Comparisons) -> Iterator[str]:
         spans_s = {stage: median((one.stages_s or {}).get(stage, 0.0) for one in metrics) for stage in stages}
         parts = ", ".join(f"{stage} {number(span_s)} s" for stage, span_s in spans_s.items())
         yield f"a case's process beside its samples, medians: {parts}"
-
-
-def _skipping(comparisons: Comparisons) -> Iterator[str]:
-    steps = {row.summary.case: row.summary.skipped_steps for row in comparisons.cases if row.summary.skipped_steps}
-    if steps:
-        counts = ", ".join(f"{case.variant} {text}" for case, text in steps.items())
-        yield f"steps that GradScaler skipped, because their gradients overflowed, of all: {counts}"
 
 
 def _phases(comparison: Comparison) -> Iterator[Table | Text]:

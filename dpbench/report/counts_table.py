@@ -38,20 +38,20 @@ _NCCL = " With NCCL: what torch_dp sends where torch has NCCL."
 
 
 def counts_text(records: Iterable[CountRecord], skipped: Iterable[Skip] = (), *, differing: bool = False) -> Group:
-    """A table for each workload, batch and number of lanes; with `differing`, without rows of equal counts.
+    """A table for each workload, batch, number of lanes and dtype; with `differing`, without rows of equal counts.
 
-    Below it are the cases that were not counted, and at the end a legend.
+    Below it are the cases that were not counted, and at the end a legend. A table without rows is left out.
     """
     parts: list[RenderableType] = []
     records = list(records)
     for setting, group in groupby(sorted(records, key=_sort_key), key=lambda record: _setting(record.case)):
-        counted = list(group)
-        parts.append(_table(setting, counted, differing=differing))
-        parts.append(Text())
+        table = _table(setting, list(group), differing=differing)
+        parts += [table, Text()] if table.rows or not differing else []
     has_nccl = any(record.counts is not None and record.counts.nccl_links is not None for record in records)
     failed = [(record.case.id, record.why) for record in records if record.outcome is not Outcome.OK]
     reasons = by_reason([*failed, *((skip.case.variant, skip.reason) for skip in skipped)])
-    return Group(*parts, *map(Text, reasons), Text(_LEGEND + (_NCCL if has_nccl else ""), style="dim"))
+    legend = [Text(_LEGEND + (_NCCL if has_nccl else ""), style="dim")] if parts else []
+    return Group(*parts, *map(Text, reasons), *legend)
 
 
 def _sort_key(record: CountRecord) -> tuple[object, ...]:

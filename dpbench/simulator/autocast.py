@@ -4,6 +4,7 @@ They are operators as any other, so races, bytes and counts have them. Casts of 
 in the context: replicas' weights are no leaves, so CUDA keeps none of them either.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,19 +29,24 @@ _FLOAT32_OUTPUT = "cumprod cumsum log_softmax.int prod prod.dim_int softmax.int 
 
 
 def register(aten: torch.library.Library) -> None:
-    for names, kernel in ((_LOWER, _in_lower), (_FLOAT32, _in_float32), (_FLOAT32_OUTPUT, _to_float32)):
+    kernels: dict[str, Callable[..., Any]] = {
+        _LOWER: partial(_cast_to, None),
+        _FLOAT32: partial(_cast_to, torch.float32),
+        _FLOAT32_OUTPUT: _to_float32,
+    }
+    for names, kernel in kernels.items():
         for name in names.split():
             packet, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
             aten.impl(name.removesuffix(".default"), partial(kernel, operator), "AutocastPrivateUse1")
 
 
-def _in_lower(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    return _run(operator, torch.get_autocast_dtype("sim"), args, kwargs)
-
-
-def _in_float32(operator: Any, *args: Any, **kwargs: Any) -> Any:
-    return _run(operator, torch.float32, args, kwargs)
+def _cast_to(dtype: torch.dtype | None, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run the operator on arguments in `dtype`; None is autocast's."""
+    with torch._C._DisableAutocast():
+        cast = partial(_cast, dtype or torch.get_autocast_dtype("sim"))
+        args, kwargs = tree_map(cast, (args, kwargs))
+        return operator(*args, **kwargs)
 
 
 def _to_float32(operator: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,12 +56,6 @@ def _to_float32(operator: Any, *args: Any, **kwargs: Any) -> Any:
         bound["dtype"] = torch.float32
     with torch._C._DisableAutocast():
         return operator(**bound)
-
-
-def _run(operator: Any, dtype: torch.dtype, args: Any, kwargs: Any) -> Any:
-    with torch._C._DisableAutocast():
-        args, kwargs = tree_map(partial(_cast, dtype), (args, kwargs))
-        return operator(*args, **kwargs)
 
 
 def _cast(dtype: torch.dtype, value: Any) -> Any:

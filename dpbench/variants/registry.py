@@ -83,5 +83,8 @@ def variant_of(variant: VariantId) -> Variant:
     has_loss = values.pop("loss", "outputs") == "replicas"
     mode = values.pop("compile", None)
     wrap = partial(scheme.wrap, **values) if values else scheme.wrap
-    wrap = wrap if mode is None else partial(_compiled, wrap, str(mode))
+    if mode is not None:
+        # In one process compiled lanes run one after the other (COMPILED.md), so each may have all threads.
+        scheme = replace(scheme, concurrent_lanes=scheme.per_rank)
+        wrap = partial(_compiled, wrap, str(mode))
     return replace(scheme, wrap=wrap, micro_batches=micro_batches, has_loss=has_loss)

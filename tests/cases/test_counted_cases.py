@@ -48,6 +48,14 @@ def test_single_is_counted_on_one_device():
     assert places(plan_counts(spec(variants=["single"]))) == {("single", ("sim:0",)), ("single", ("cpu",))}
 
 
+def test_each_precision_is_counted():
+    plan = plan_counts(spec(variants=["tuned"], dtypes=["float32", "autocast-bfloat16"]))
+    assert [(case.devices, case.dtype) for case in plan.cases] == [
+        *[(place, "float32") for place in (SIM2, CPU2)],
+        *[(place, "autocast-bfloat16") for place in (SIM2, CPU2)],
+    ]
+
+
 def test_no_case_comes_twice():
     cases = plan_counts(spec(devices=["sim*2", "cpu*2"])).cases
     assert len(set(cases)) == len(cases)

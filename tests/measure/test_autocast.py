@@ -7,10 +7,8 @@ from dpbench.cases.case import Case
 from dpbench.cases.names import Data, Dtype, Mode
 from dpbench.measure.fairness import WrongResultError, error_against_oracle, error_of_trained
 from dpbench.measure.session import RankPlacement, Session, open_session
-from dpbench.records.readings import SkippedSteps
 from dpbench.variants.variant import Variant
 from dpbench.workloads.resolve import resolve
-from dpbench.workloads.workload import Batch, Workload, WorkloadError
 
 AUTOCAST = {Dtype.AUTOCAST_BFLOAT16: torch.bfloat16, Dtype.AUTOCAST_FLOAT16: torch.float16}
 COARSEST = {Dtype.AUTOCAST_BFLOAT16: 0.2, Dtype.AUTOCAST_FLOAT16: 0.03}
@@ -71,42 +69,8 @@ def test_gradients_of_a_part_of_the_lanes_are_above_the_tolerance(dtype):
 
 
 @every_dtype
-def test_weights_stay_in_float32_and_outputs_do_not(dtype):
+def test_a_trained_session_is_right(dtype):
     session = open_session(of("tuned", dtype))
-    loss = session.step()
-    assert {parameter.dtype for parameter in session.base.parameters()} == {torch.float32}
-    assert {parameter.grad.dtype for parameter in session.base.parameters()} == {torch.float32}
-    with torch.no_grad(), session.autocast():
-        assert session.forward(Batch((torch.randn(4, 64),), torch.zeros(4))).dtype is AUTOCAST[dtype]
-    assert loss.isfinite()
+    for _ in range(3):
+        assert session.step().isfinite()
     assert error_of_trained(session).is_right
-
-
-def overflowing():
-    usual = resolve("mlp/tiny", Data.RANDOM)
-    return Workload(
-        model=usual.model,
-        batch=usual.batch,
-        loss=lambda output, target: usual.loss(output, target) * 1e4,
-        optimizer=usual.optimizer,
-    )
-
-
-def test_steps_that_overflow_are_skipped_and_counted():
-    session = open_session(of("single", Dtype.AUTOCAST_FLOAT16), workload=overflowing())
-    before = [parameter.detach().clone() for parameter in session.base.parameters()]
-    session.step()
-    assert session.skipped_steps == SkippedSteps(skipped=1, steps=1)
-    assert all(map(torch.equal, session.base.parameters(), before))
-    for _ in range(20):
-        session.step()
-    assert 1 < session.skipped_steps.skipped < session.skipped_steps.steps == 21
-    assert open_session(of("single", Dtype.AUTOCAST_BFLOAT16)).skipped_steps is None
-
-
-def test_a_machine_without_that_autocast_says_so(monkeypatch):
-    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *_: False)
-    with pytest.raises(
-        WorkloadError, match=r"dtypes: 'autocast-float16' cannot run: torch .* has no autocast to float16"
-    ):
-        open_session(of("single", Dtype.AUTOCAST_FLOAT16))

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from dpbench.cases.names import Mode
 from dpbench.engine.messages import LockstepJob, Side, SideName
 from dpbench.jobs.lockstep_child import _side_by_side
 from dpbench.measure import profiled_step
-from dpbench.measure.measurement import measure
+from dpbench.measure.measurement import Stages, measure
 from dpbench.measure.ranks.team import Team
 from dpbench.measure.sample import settle
 from dpbench.measure.session import open_session
@@ -58,8 +59,18 @@ def test_no_sample_is_a_trial_whatever_the_time():
     record = measure(CASE, 0.01, lambda _: Team())
     assert record.metrics.warmup_steps >= SLOW_STEPS
     assert sorted(record.samples_s)[len(record.samples_s) // 2] < SLOW_S / 2
+    assert list(record.metrics.stages_s) == ["start", "model", "warm-up", "phases", "fairness"]
+    assert record.metrics.stages_s["warm-up"] >= SLOW_STEPS * SLOW_S
     assert len(record.samples_s) >= 20
     assert sum(record.samples_s) >= 1.0
+
+
+def test_a_stage_begins_where_the_last_one_ended_and_holds_no_samples(monkeypatch):
+    stages, begun_s = Stages(), psutil.Process().create_time()
+    monkeypatch.setattr(time, "time", iter([begun_s + 2, begun_s + 12]).__next__)
+    stages.end("start")
+    stages.end("warm-up", samples_s=7)
+    assert stages.seconds == pytest.approx({"start": 2, "warm-up": 3})
 
 
 @pytest.mark.usefixtures("late")

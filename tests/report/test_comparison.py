@@ -9,7 +9,7 @@ from dpbench.analysis.answer import headline, load_warning, place
 from dpbench.analysis.compare_variants import compare
 from dpbench.analysis.phase_summary import Saving
 from dpbench.cases.plan import Skip
-from dpbench.records.readings import Reading
+from dpbench.records.readings import Reading, SkippedSteps
 from dpbench.report.comparison import comparisons_json, comparisons_markdown, comparisons_text
 from tests.analysis.test_ladder import TWO_MACHINES, on
 from tests.records.making import ENVIRONMENT, METRICS, case, failed, ok, telemetry, thin
@@ -245,3 +245,19 @@ def test_seconds_of_compiling_are_in_the_details_and_no_row_of_a_time():
     assert "100 % is single[compile=default], the fastest single" in text
     assert "compiling" not in printed(comparisons_text(compared), 200)
     assert [row["compile_s"] for row in comparisons_json(compared)["cases"]] == [None, 40.0]
+
+
+def test_skipped_steps_and_stages_are_in_the_details_over_all_rounds():
+    skipped = [SkippedSteps(skipped=number, steps=100) for number in (3, 1)]
+    stages = [{"start": 0.25, "warm-up": seconds} for seconds in (2.0, 4.0)]
+    records = [
+        ok(case("tuned"), number, [0.1]).model_copy(
+            update={"metrics": METRICS.model_copy(update={"skipped_steps": steps, "stages_s": spans_s})}
+        )
+        for number, (steps, spans_s) in enumerate(zip(skipped, stages, strict=True))
+    ]
+    compared = compare(records)
+    text = printed(comparisons_text(compared, with_details=True), 200)
+    assert "because their gradients overflowed, of all: tuned 4 of 200" in text
+    assert "a case's process beside its samples, medians: start 0.250 s, warm-up 3.00 s" in text
+    assert [row["skipped_steps"] for row in comparisons_json(compared)["cases"]] == ["4 of 200"]

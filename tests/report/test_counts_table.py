@@ -62,6 +62,10 @@ def test_text_and_json_are_as_before():
     assert_as_before("counts/differing.txt", printed(counts_text(RECORDS, differing=True), 120))
 
 
+def test_one_variant_has_no_table_of_what_differs():
+    assert printed(counts_text([calls("tuned", 50), simulated("tuned", 500)], differing=True), 120) == ""
+
+
 def busiest():
     """Return a record whose busiest device sends 55 bytes, receives 50 at most, and has 40 on one link."""
     copies = [

@@ -21,6 +21,11 @@ def test_every_variant_name_has_a_scheme():
     assert {name for name, variant in variants.items() if variant.per_rank} == {VariantName.DDP, VariantName.FSDP}
     sequential = {name for name, variant in variants.items() if not variant.concurrent_lanes}
     assert sequential == {VariantName.SINGLE, VariantName.FLOOR}
+    compiled = {name: variant_of(VariantId(f"{name}[compile=default]")) for name in VariantName}
+    assert {name for name, variant in compiled.items() if variant.concurrent_lanes} == {
+        VariantName.DDP,
+        VariantName.FSDP,
+    }
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
