@@ -80,11 +80,6 @@ class Dtype(StrEnum):
         """The type of weights and floating-point inputs."""
         return "float32" if self.autocast else str(self)
 
-    @property
-    def has_loss_scale(self) -> bool:
-        """Whether training scales the loss, so that small gradients do not become 0."""
-        return self is Dtype.AUTOCAST_FLOAT16
-
 
 DTYPES: dict[Dtype, str] = {
     Dtype.FLOAT32: "weights and inputs in float32",

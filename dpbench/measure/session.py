@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.cases.case import Case
-from dpbench.cases.names import Mode
+from dpbench.cases.names import Dtype, Mode
 from dpbench.measure.compilation import compilations
 from dpbench.measure.memory import ready_for_copies, settle_host_memory
 from dpbench.records.count_record import Phase
@@ -58,7 +58,7 @@ class Session:
         self.optimizer = workload.optimizer(self.base.parameters())
         check_autocast(case, placement.devices[0])
         self._has_autocast = case.dtype.autocast is not None
-        self.scaler = self.new_scaler() if case.dtype.has_loss_scale and case.mode is Mode.TRAIN else None
+        self.scaler = self.new_scaler() if (case.dtype, case.mode) == (Dtype.AUTOCAST_FLOAT16, Mode.TRAIN) else None
         self._scaled_steps = self._updates = 0
         if self.scaler is not None:
             self.optimizer.register_step_post_hook(self._count_update)

@@ -30,7 +30,8 @@ Callback = Any
 """Dynamo's, of the thread: called for each new frame. None outside of ``torch.compile``."""
 
 _DYNAMO = "torch._dynamo.eval_frame"
-_IN_PLACE = "_compiled_call_impl"
+IN_PLACE = "_compiled_call_impl"
+"""Where ``module.compile()`` keeps what it made, which is bound to the module."""
 
 exchange_callback: Callable[[Callback], Callback] = set_eval_frame
 """Sets the thread's callback, and returns the one before."""
@@ -52,7 +53,7 @@ def is_optimized(module: nn.Module) -> bool:
 def is_compiled(module: nn.Module) -> bool:
     """Whether a part of it is compiled."""
     parts = module.modules() if _DYNAMO in sys.modules else ()
-    return any(part.__dict__.get(_IN_PLACE) is not None or is_optimized(part) for part in parts)
+    return any(part.__dict__.get(IN_PLACE) is not None or is_optimized(part) for part in parts)
 
 
 def compiled_for_replicas(module: nn.Module) -> Compiled:
@@ -62,7 +63,7 @@ def compiled_for_replicas(module: nn.Module) -> Compiled:
         kind: Any = type(optimized._orig_mod)
         compiled: Compiled = optimized.dynamo_ctx(_call if _is_left_alone(kind) else kind.__call__)
         return compiled
-    bound: Any = module.__dict__[_IN_PLACE]
+    bound: Any = module.__dict__[IN_PLACE]
     if bound not in _OF_BOUND:
         _OF_BOUND[bound] = _context_of(bound)(_entry_of(type(module)))
     return _OF_BOUND[bound]
@@ -72,7 +73,7 @@ _OF_BOUND: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary(
 
 
 def _entry_of(kind: Any) -> Compiled:
-    compiled: Compiled = _call_in_place if _is_left_alone(kind) else kind._call_impl
+    compiled: Compiled = _call if _is_left_alone(kind) else kind._call_impl
     return compiled
 
 
@@ -85,10 +86,6 @@ def _is_left_alone(kind: Any) -> bool:
 
 
 def _call(module: Any, *args: Any, **kwargs: Any) -> Any:
-    return module(*args, **kwargs)
-
-
-def _call_in_place(module: Any, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
 
 
@@ -107,7 +104,7 @@ def _context_of(bound: Any) -> Any:
 
 def is_any_compiled(modules: Iterable[nn.Module]) -> bool:
     """Whether dynamo has compiled code for the forward of one of these modules, or for a function that calls one."""
-    functions: set[Any] = {_call, _call_in_place, *(type(module).forward for module in modules)}
+    functions: set[Any] = {_call, *(type(module).forward for module in modules)}
     codes = [function.__code__ for function in functions if hasattr(function, "__code__")]
     return any(map(_debug_get_cache_entry_list, codes))
 
@@ -120,7 +117,7 @@ def without_base(chunk: Any) -> Any:
 
 
 class InReplica:
-    """A compiled callable in the place of a replica's `_compiled_call_impl`. Weak, so that no replica is in a cycle."""
+    """A compiled callable in a replica's `IN_PLACE`. Weak, so that no replica is in a cycle."""
 
     __slots__ = ("_compiled", "_replica")
 

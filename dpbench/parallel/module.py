@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 
 from dpbench.parallel.accumulate import Accumulation, Context
 from dpbench.parallel.apply import apply_with, parallel_apply
-from dpbench.parallel.compiled import compiled_under, exchange_callback, never_compile, without_base
+from dpbench.parallel.compiled import IN_PLACE, compiled_under, exchange_callback, never_compile, without_base
 from dpbench.parallel.devices import (
     DeviceLike,
     as_stock_id,
@@ -43,8 +43,6 @@ T = TypeVar("T", bound=nn.Module)
 
 _RUNTIME = ("_replicas", "_dispatcher", "_in_sequence", "_ready_for", "_shares", "_accumulation")
 """Attributes with memory and threads; a copy or an unpickled wrapper makes new ones."""
-_BOUND = "_compiled_call_impl"
-"""What `compile` makes is bound to this wrapper, so that copies and pickles are without it, as those of any module."""
 _IN_NO_GRAPH = "DataParallel is in no graph itself; its replicas are compiled"
 
 
@@ -282,7 +280,8 @@ class DataParallel(nn.DataParallel[T], metaclass=_EqualToStock):
             self._replicas.mark_dirty()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in (*_RUNTIME, _BOUND)}
+        # Without compiled code, as any module.
+        return {name: value for name, value in self.__dict__.items() if name not in (*_RUNTIME, IN_PLACE)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from dpbench.parallel.broadcast import Delivery
-from dpbench.parallel.compiled import Callback, Compiled, InReplica, compiled_for_replicas, compiled_under
+from dpbench.parallel.compiled import IN_PLACE, Callback, Compiled, InReplica, compiled_for_replicas, compiled_under
 from dpbench.parallel.module_tree import ModuleTree, Node, Slots
 from dpbench.parallel.reference_counts import count_links, count_own_references, count_references
 from dpbench.parallel.tables import AwaitedTable
@@ -44,7 +44,7 @@ def states_of(tree: ModuleTree, callback: Callback = None) -> tuple[list[State],
     ]
     compilations: Compilations = {}
     for place, module in enumerate(tree.modules):
-        if module.__dict__.get("_compiled_call_impl") is not None:
+        if module.__dict__.get(IN_PLACE) is not None:
             compilations[place] = compiled_for_replicas(module)
     if callback is not None:
         compilations.setdefault(0, compiled_under(callback))
@@ -194,7 +194,7 @@ class Shells:
                 buffers[name] = None if i is None else tensors[i]
         replicas = self._shells if len(self._plain) == len(self._shells) else self._add_custom(delivery)
         for place, call in compilations.items():
-            replicas[place].__dict__["_compiled_call_impl"] = InReplica(call, replicas[place])
+            replicas[place].__dict__[IN_PLACE] = InReplica(call, replicas[place])
         root: nn.Module = replicas[0]
         return root
 
