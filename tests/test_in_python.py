@@ -40,11 +40,11 @@ def test_a_model_and_own_variants_are_compared_and_stay_as_they_are(tmp_path):
     variants = ["naive", on_chunks(1), on_chunks(2)]
     result = dpbench.compare(
         model, (INPUTS, TARGET), functional.cross_entropy, devices=["cpu"] * 2, variants=variants, rounds=1,
-        budget="5s", results=tmp_path,
+        budget="5s", results=tmp_path, dtype="autocast-bfloat16",
     )  # fmt: skip
     outcomes = {row["variant"]: row["outcome"] for row in result.table}
     assert outcomes == {"single": "ok", "naive": "ok", "given:times_1": "ok", "given:times_2": "wrong_result"}
-    assert {row["workload"] for row in result.table} == {"given:Net_model"}
+    assert {(row["workload"], row["dtype"]) for row in result.table} == {("given:Net_model", "autocast-bfloat16")}
     assert "given:times_1" in str(result)
     assert html.unescape(result._repr_html_()) == f"<pre>{result}</pre>"
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -58,6 +58,7 @@ def test_a_model_and_own_variants_are_compared_and_stay_as_they_are(tmp_path):
         ((INPUTS, 3), {}, "batch: has shapes"),
         ((INPUTS, TARGET), {"variants": [lambda model, devices: model]}, "'given:<lambda>' is no variant"),
         ((INPUTS, TARGET), {"mode": "trian"}, "--modes: .*did you mean 'train'"),
+        ((INPUTS, TARGET), {"dtype": "float8"}, "--dtypes: 'float8' is not allowed"),
         ((INPUTS, TARGET), {"devices": ["gpu:0"]}, "devices: "),
     ],
 )
